@@ -63,9 +63,9 @@ CHANCE = [
      "if (plan_->stream_devices[at(later)] == plan_->stream_devices[at(earlier)])"
      " devices[at(plan_->stream_devices[at(later)])]->make_wait(*streams[at(later)], *streams[at(earlier)]);"),
     ("stale predicate", "src/device/cuda/stream_capture.cpp",
-     'if (type == cudaGraphCondTypeWhile) decide(on);', ""),
-    ("stale predicate", "src/device/cuda/device.cpp", "copy(stream, decision_.get(), decision, sizeof(T));\n  wait(stream);",
-     "copy(stream, decision_.get(), decision, sizeof(T));"),
+     'if (kind == TaskKind::loop) decide(on);', ""),
+    ("stale predicate", "src/device/cuda/device.cpp", "wait(stream);\n    return static_cast<const void*>(decision_.get());",
+     "return static_cast<const void*>(decision_.get());"),
     ("ring overwritten early", "src/exec/issue/launch_queue.cpp",
      "if (waiting() == LaunchSlots::kCapacity) device.wait(stream);", "(void)device, (void)stream;"),
     ("ring overwritten early", "src/device/launch_ring.h", "std::uint32_t number = ring.next ? *ring.next : 0;",

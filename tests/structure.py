@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Figures about the structure of the sources, and two rules: layers include only what is below them, and nothing but the
-writers of kernels reads the source text of ops.
+"""Figures about the structure of the sources, and three rules: layers include only what is below them, nothing but the
+writers of kernels reads the source text of ops, and no interface of the device boundary has more than eight virtual functions.
 
 usage: structure.py            prints the figures
        structure.py --check    exit 1 if a file breaks a rule
@@ -28,6 +28,8 @@ LAYERS = {
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 # What asks for the kind of a device, in the place of what it can do.
 KIND = re.compile(r"DeviceKind::|\.kind\(\)|\bis_cuda\(|\bis_cpu\(")
+VIRTUAL = re.compile(r"\bvirtual\b(?! ~)")
+MOST_VIRTUALS = 8  # of an interface of the device boundary
 # Source text of an op, which only the writers of kernels may read: whatever else depended on it would change when it is
 # written in another way.
 TEXT = re.compile(r'elements\.text\b|\bkText\b|\.text\s*[!=]=|[!=]=\s*[\w.>-]*\.text\b')
@@ -124,6 +126,12 @@ def longest_function():
     return best
 
 
+def interfaces():
+    """The virtual functions of each class of the device boundary, by its name."""
+    text = without_comments((ROOT / "src/device/device.h").read_text())
+    return {name: VIRTUAL.findall(struct_body(text, name)) for name in re.findall(r"^class (\w+)[^;{]*\{", text, re.MULTILINE)}
+
+
 def figures():
     op = (ROOT / "include/graphsink/op.h").read_text()
     plain = without_comments("".join(path.read_text() for path in sources("include")))
@@ -139,7 +147,8 @@ def figures():
     yield "members of OpDef, those of nested structs counted", members_with_nested(plain, "OpDef")
     yield "lines of op.h", len(op.splitlines())
     yield "virtual functions of the device boundary", sum(
-        len(re.findall(r"\bvirtual\b(?! ~)", without_comments(path.read_text()))) for path in device)
+        len(VIRTUAL.findall(without_comments(path.read_text()))) for path in device)
+    yield "most of them in one interface", max(map(len, interfaces().values()))
     yield "files outside device/ that ask for a kind of device", len(asking)
     yield "files that read the source text of ops, beside its writers", len(readers_of_text())
     yield "includes of a layer above", len(upward_includes())
@@ -160,7 +169,11 @@ def main():
         readers = readers_of_text()
         for path in readers:
             print(f"{path.relative_to(ROOT)}: reads the source text of an op; compare Elements::scalar", file=sys.stderr)
-        return 1 if upward or readers else 0
+        wide = [name for name, functions in interfaces().items() if len(functions) > MOST_VIRTUALS]
+        for name in wide:
+            print(f"src/device/device.h: {name} has more than {MOST_VIRTUALS} virtual functions; divide it by what callers use",
+                  file=sys.stderr)
+        return 1 if upward or readers or wide else 0
     for name, value in figures():
         print(f"{name:55} {value}")
     return 0

@@ -65,6 +65,7 @@ struct BoundNode {
   StepBlock* step = nullptr;
   struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
   int id = -1;                          // the node's number in its graph
+  bool on_host = false;                 // the CPU body runs, although the device has separate memory
   ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
   Where where;
 };

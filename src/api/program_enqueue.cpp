@@ -53,7 +53,7 @@ void Program::Impl::enqueue(void* stream, const std::shared_ptr<Impl>& self, con
   variables_.enter_run(inside);
   settle();
   // Launches of the caller's graph are not ordered with what the program has given to streams of its own.
-  session_.for_each_stream([](Device& of, Stream& own) { of.wait(own); });
+  session_.for_each_stream([](DeviceQueue& of, Stream& own) { of.wait(own); });
   try {
     runner_.enqueue(*shapes_.current(), callers, self);
   } catch (const Error& e) {

@@ -36,7 +36,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       status_(graph_, session_, variables_),
       memory_(graph_, session_),
       records_(log_),
-      inputs_(graph_, session_.shared_device(), session_.shared_stream()),
+      inputs_(graph_, session_.device(), session_.shared_device(), session_.shared_stream()),
       has_result_sizes_(inputs_.have_result_sizes()),
       capture_policy_(inputs_.have_open_dimensions(), options.capture_after),
       runner_(session_, status_, capture_policy_, log_,
@@ -94,7 +94,7 @@ bool Program::Impl::finish() noexcept {
   {
     const HostWatch::Wait waits(watch());
     session_.for_each_stream(
-        [&](Device& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
+        [&](DeviceQueue& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
   }
   if (is_done) {
     log_failure([&] { status_.report(Where()); });
@@ -108,7 +108,7 @@ bool Program::Impl::finish() noexcept {
 
 void Program::Impl::settle() {
   if (!is_unsettled_) return;
-  session_.for_each_stream([](Device& of, Stream& stream) { of.wait(stream); });
+  session_.for_each_stream([](DeviceQueue& of, Stream& stream) { of.wait(stream); });
   runner_.resume();
   status_.note_broken_off();
   is_unsettled_ = false;
@@ -256,7 +256,7 @@ void Program::Impl::refresh_invariant_copies() {
     if (!is_callers && bound.is_fresh(i, version)) continue;
     // The copy is issued after the work that wrote the origin, and before the work that writes it next.
     session_.issue_on(plan.buffers[at(copy.destination)].device,
-                      [&](Device& there, Stream& on) { bound.refresh(i, version, there, on); });
+                      [&](DeviceQueue& there, Stream& on) { bound.refresh(i, version, there, on); });
   }
 }
 

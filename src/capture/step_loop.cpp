@@ -54,7 +54,7 @@ std::unique_ptr<StepLoop> StepLoop::make(const CudaCapturedGraph& step, cudaStre
   require_body(step.info());
   const RelaxedCapture relaxed(calls);
   calls.check(load_control_kernels(), "cudaFuncGetAttributes");
-  DeviceMemory left;
+  MemoryHandle left;
   calls.check(cudaMalloc(left.out(calls.log), sizeof(std::int64_t)), "cudaMalloc");
   EventHandle done;
   calls.check(cudaEventCreateWithFlags(done.out(calls.log), cudaEventDisableTiming), "cudaEventCreateWithFlags");

@@ -24,7 +24,7 @@ class StepLoop : public CudaCapturedGraph {
   cudaError_t launch(cudaStream_t stream, std::int64_t steps, const char*& call);
 
  private:
-  StepLoop(GraphHandle graph, CapturedNodes nodes, DeviceMemory left, EventHandle done, Calls& calls)
+  StepLoop(GraphHandle graph, CapturedNodes nodes, MemoryHandle left, EventHandle done, Calls& calls)
       : CudaCapturedGraph(std::move(graph), std::move(nodes), calls),
         log_(calls.log),
         left_(std::move(left)),
@@ -33,7 +33,7 @@ class StepLoop : public CudaCapturedGraph {
   std::int64_t* left() const { return static_cast<std::int64_t*>(left_.get()); }
 
   Log log_;
-  DeviceMemory left_;  // the iterations that are left
+  MemoryHandle left_;  // the iterations that are left
   EventHandle done_;   // recorded after each launch
 };
 

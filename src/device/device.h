@@ -136,11 +136,10 @@ class FeedMemory {
   virtual std::size_t bytes() const = 0;  // size of the memory that it holds
 };
 
-class Device {
+// Memory that a device makes, and what it knows of memory.
+class DeviceMemory {
  public:
-  virtual ~Device() = default;
-  const Target& target() const { return target_; }
-
+  virtual ~DeviceMemory() = default;
   // Memory: 256-byte aligned. allocate() is zero-filled. Throws OutOfMemory.
   virtual Memory allocate(std::size_t bytes) = 0;
   virtual Memory allocate_host(std::size_t bytes) = 0;
@@ -148,7 +147,17 @@ class Device {
   virtual std::unique_ptr<FeedMemory> make_feed_memory() = 0;  // the device must outlive it
   // Bytes of the host that the device keeps for its uploads and decisions; grow with the first uploads.
   virtual std::size_t staging_bytes() const = 0;
+  // Throws Error unless everything that the device runs may use these bytes, which somebody else allocated. Asks as far
+  // as the device can tell.
+  virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
+  // State of the memory at an address, as far as the device knows it.
+  virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
+};
 
+// The streams of a device, their order, and the copies that they make.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // For make_wait() with a stream that somebody else owns, which must exist whenever the result is used. `handle` is a
   // cudaStream_t. Throws Error where there is no such stream of this device. make_wait() for a stream that is being
@@ -162,41 +171,50 @@ class Device {
   virtual bool wait_otherwise(Stream& stream) noexcept = 0;
   // Makes `later` wait: what it is given from now on begins when everything given to `earlier` so far is done.
   virtual void make_wait(Stream& later, Stream& earlier) = 0;
-
-  // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
-  // Enqueues begin_launch(ring). `ring` must outlive this work and every capture of it.
-  virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
-  // Enqueues the body of the op for this device. A CPU body that throws is reported in node.status, and fails the step:
-  // here where the device runs CPU bodies, by a node of the plan on a device with separate memory.
-  virtual void call(Stream& stream, const BoundNode& node) = 0;
-  // Enqueues the CPU body of the op on a device with separate memory.
-  virtual void host_call(Stream& stream, const BoundNode& node) = 0;
-  // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
-  virtual void host_call_now(const BoundNode& node) = 0;
+  // Copies in stream order. The memory must stay alive while the copy, or a captured graph of it, can run.
   virtual void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
   // Copies host memory that the caller may reuse at once, through staging memory of the device's; live streams only.
   virtual void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) = 0;
+};
 
-  // Control flow, decided on the device in a captured graph and by the host when live. Predicates and indices are
-  // device addresses. A body is called with as many streams as given, the first of which carries on where streams[0]
-  // was.
-  using Body = FunctionRef<void(Streams)>;
+// The nodes that steps of a plan consist of, and control flow around them.
+class DeviceNodes {
+ public:
+  virtual ~DeviceNodes() = default;
+  // Work in stream order. `node` and memory must stay alive while it, or a captured graph of it, can run.
+  // Enqueues begin_launch(ring). `ring` must outlive this work and every capture of it.
+  virtual void begin(Stream& stream, const LaunchRing& ring) = 0;
+  // Enqueues the body of the op for this device, or, if node.on_host is set, the CPU body. A CPU body that throws is
+  // reported in node.status, and fails the step: here where the device runs CPU bodies, by a node of the plan on a
+  // device with separate memory.
+  virtual void call(Stream& stream, const BoundNode& node) = 0;
+  // Runs the CPU body at once, on this thread: live streams only, and what the node reads must be there.
+  virtual void call_now(const BoundNode& node) = 0;
+  // A branch, choice or loop, decided on the device in a captured graph and by the host when live. `decision` is an
+  // address of the device. A branch runs body 0 if the bool there is true, else body 1; a choice the body whose number
+  // the i32 there is; a loop runs body 0 as long as the bool there is true. bodies(which, streams) issues a body; it is
+  // called with as many streams as given, the first of which carries on where streams[0] was. `count` is the number of
+  // bodies.
   using Bodies = FunctionRef<void(std::size_t which, Streams)>;
-  virtual void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) = 0;
-  // *index is below `count`, the number of bodies, which is at least 1.
-  virtual void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) = 0;
-  virtual void loop(Streams streams, const bool* predicate, const Body& body) = 0;
+  virtual void control(Streams streams, TaskKind kind, const void* decision, std::size_t count,
+                       const Bodies& bodies) = 0;
+  // Counts of what the device was asked to do so far (fallbacks are the executor's).
+  virtual Counters counters() const = 0;
+};
 
+// Captures work that is given to streams, and launches what was captured.
+class DeviceCapture {
+ public:
+  virtual ~DeviceCapture() = default;
   // Sinking. Between these two, on one thread, everything given to the streams is captured, and nothing runs;
-  // streams[0] begins and must wait for all others at the end. On an exception from anything in
-  // between, call cancel_capture: the streams are live again.
+  // streams[0] begins and must wait for all others at the end. On an exception from anything in between, call
+  // leave_capture().
   virtual void begin_capture(Streams streams) = 0;
   // `spare`: a graph of this device that is not needed any more, and of which no launch is under way; may be null. If
   // it has the same nodes, only with other arguments, a device may change it in place of making an executable graph
   // anew, which is cheaper (Counters::graph_updates). It is destroyed in any case.
   virtual std::unique_ptr<CapturedGraph> end_capture(Streams streams,
                                                      std::unique_ptr<CapturedGraph> spare = nullptr) = 0;
-  virtual void cancel_capture(Streams streams) noexcept = 0;
   // Sinking into a capture that somebody else has begun on `callers`, a stream of borrow_stream(). Until
   // leave_capture(), everything given to streams[0] goes to `callers`, and the other streams fork from it; at the end
   // streams[0] must wait for them. Work given until an exception stays in the capture; call leave_capture() then, too.
@@ -204,19 +222,16 @@ class Device {
   // work uses. If the capture is broken already, it is not kept.
   virtual bool is_captured_by_others(Stream& /*callers*/) { return false; }
   virtual void enter_capture(Streams, Stream& /*callers*/, std::shared_ptr<void> /*owner*/) {}
-  virtual void leave_capture() noexcept {}
+  // Makes the streams live again. Work that was captured since begin_capture() is dropped; work that was given since
+  // enter_capture() stays in the capture of the other.
+  virtual void leave_capture(Streams streams) noexcept = 0;
   // Runs the graph in the order of `stream`. Captured loops over steps are counted as `steps` iterations.
   virtual void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) = 0;
+};
 
-  // Throws Error unless everything that the device runs may use these bytes, which somebody else allocated. Asks as far
-  // as the device can tell.
-  virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
-
-  // State of the memory at an address, as far as the device knows it.
-  virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
-
-  // Counts of what the device was asked to do so far (fallbacks are the executor's).
-  virtual Counters counters() const = 0;
+class Device : public DeviceMemory, public DeviceQueue, public DeviceNodes, public DeviceCapture {
+ public:
+  const Target& target() const { return target_; }
 
  protected:
   Target target_;  // set when the device is made

@@ -24,7 +24,7 @@ TEST_F(CudaCapturedBodyTest, ABodyMayUseSeveralStreamsAndNeedNotJoinThem) {
   bool* more = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
   auto captured = capture(streams, [&](Streams s) {
-    device_->loop(s, more, [&](Streams body) {
+    device_->control(s, TaskKind::loop, more, 1, [&](std::size_t, Streams body) {
       ASSERT_EQ(body.size(), 2u);
       device_->make_wait(*body[1], *body[0]);
       call(*body[1], slow_affine, {y}, Affine{3, 0});
@@ -48,7 +48,7 @@ TEST_F(CudaCapturedBodyTest, AHostCallInALoopCannotBeCaptured) {
     capture([&](Stream& s) {
       loop(s, more, [&](Stream& body) {
         call(body, affine, {x});
-        device_->host_call(body, doubles);
+        device_->call(body, doubles);
       });
     });
   };
@@ -129,7 +129,7 @@ TEST_F(CudaCapturedBodyTest, ANodeThatABodyMayNotHaveNeverComesIntoAConditionalN
   auto* on_host = static_cast<float*>(host.get());
   const BoundNode& doubles = host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get()));
   emu::reset_calls();
-  EXPECT_THROW(capture([&](Stream& s) { loop(s, more, [&](Stream& body) { device_->host_call(body, doubles); }); }),
+  EXPECT_THROW(capture([&](Stream& s) { loop(s, more, [&](Stream& body) { device_->call(body, doubles); }); }),
                CaptureFailed);
   EXPECT_EQ(emu::calls("cudaStreamBeginCaptureToGraph"), 0u);
 }
@@ -201,7 +201,7 @@ TEST_F(CudaCapturedBodyTest, AStreamOfABodyMayWaitAndDoNothing) {
   bool* more = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
   auto captured = capture(streams, [&](Streams s) {
-    device_->loop(s, more, [&](Streams body) {
+    device_->control(s, TaskKind::loop, more, 1, [&](std::size_t, Streams body) {
       call(*body[0], affine, {x}, Affine{2, 0});
       device_->make_wait(*body[1], *body[0]);
       call(*body[0], count_down, {counter});
@@ -218,13 +218,14 @@ TEST_F(CudaCapturedBodyTest, WorkOfABodyAfterAJoinIsJoinedAgain) {
   bool* yes = make(true);
   Stream* const streams[] = {stream_.get(), other.get()};
   auto captured = capture(streams, [&](Streams s) {
-    auto then_body = [&](Streams body) {
+    auto bodies = [&](std::size_t which, Streams body) {
+      if (which != 0) return;
       device_->make_wait(*body[1], *body[0]);
       call(*body[1], affine, {x}, Affine{2, 0});
       device_->make_wait(*body[0], *body[1]);
       call(*body[1], affine, {x}, Affine{1, 3});
     };
-    device_->branch(s, yes, then_body, [](Streams) {});
+    device_->control(s, TaskKind::branch, yes, 2, bodies);
   });
   device_->launch(*stream_, *captured);
   EXPECT_EQ(get(x), 5.0f);

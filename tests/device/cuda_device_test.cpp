@@ -80,7 +80,7 @@ TEST_F(CudaDeviceTest, HostCallsAreOrderedWithCopies) {
   auto issue = [&](Stream& s) {
     call(s, slow_affine, {x}, Affine{1, 1});
     device_->copy(s, on_host, x, sizeof(float));
-    device_->host_call(s, doubles);
+    device_->call(s, doubles);
     device_->copy(s, y, on_host + 1, sizeof(float));
     call(s, affine, {y}, Affine{1, 0.5f});
   };
@@ -104,8 +104,8 @@ TEST_F(CudaDeviceTest, AnExceptionOfAHostCallIsReportedAndTheFirstIsKept) {
   const BoundNode& first = host_node(host_throws, {}, status);
   const BoundNode& second = host_node(host_throws, {}, status);
   auto issue = [&](Stream& s) {
-    device_->host_call(s, first);
-    device_->host_call(s, second);
+    device_->call(s, first);
+    device_->call(s, second);
   };
   auto expect_reported = [&] {
     device_->wait(*stream_);
@@ -126,7 +126,7 @@ TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
   Memory host = device_->allocate_host(sizeof(HostStatus));
   auto& status = *new (host.get()) HostStatus;
   const BoundNode& throws = host_node(host_throws_a_number, {}, status);
-  device_->host_call(*stream_, throws);
+  device_->call(*stream_, throws);
   device_->wait(*stream_);
   EXPECT_EQ(status.failed, 1u);
   EXPECT_EQ(status.node, throws.id);
@@ -179,7 +179,7 @@ TEST_F(CudaDeviceTest, CountersAgreeWithTheDevice) {
     call(*other, affine, {x}, Affine{2, 0});
     device_->make_wait(s, *other);
     device_->copy(s, on_host, x, sizeof(float));
-    device_->host_call(s, doubles);
+    device_->call(s, doubles);
     call(s, set_count, {counter}, 3);
     call(s, is_positive, {counter, more});
     loop(s, more, [&](Stream& body) {

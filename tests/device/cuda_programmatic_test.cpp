@@ -68,7 +68,7 @@ TEST_F(CudaProgrammaticTest, NotBehindOtherWork) {
             s, flag, [](Stream&) {}, [](Stream&) {});
       },
       [&](Stream& s) {
-        device_->host_call(s, host_node(host_double_of_kernels, {x, y}, status));
+        device_->call(s, host_node(host_double_of_kernels, {x, y}, status));
       },
   };
   for (const auto& other : others) {

@@ -69,9 +69,8 @@ TEST_F(FaultTest, AnyFailureLeavesTheStreamsUsable) {
       call(*s[0], affine, {x});
       device_->make_wait(*s[1], *s[0]);
       device_->copy(*s[1], on_host, x, sizeof(float));
-      device_->host_call(*s[1],
-                         host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get())));
-      device_->loop(s.first(1), more, [&](Streams body) {
+      device_->call(*s[1], host_node(host_double, {on_host, on_host + 1}, *static_cast<HostStatus*>(status.get())));
+      device_->control(s.first(1), TaskKind::loop, more, 1, [&](std::size_t, Streams body) {
         branch(
             *body[0], more, [&](Stream& b) { call(b, affine, {x}); }, [](Stream&) {});
       });

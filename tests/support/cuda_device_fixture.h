@@ -69,11 +69,12 @@ class CudaDeviceTest : public ::testing::Test {
     n.bound.where = where;
     return n.bound;
   }
-  // Makes a node whose CPU body reports exceptions in `status`.
+  // Makes a node whose CPU body runs, and reports exceptions in `status`.
   const BoundNode& host_node(const OpDef& op, std::vector<void*> operands, HostStatus& status,
                              Where where = Where::current()) {
     node(op, std::move(operands), {}, nullptr, where);
     nodes_.back().bound.status = &status;
+    nodes_.back().bound.on_host = true;
     return nodes_.back().bound;
   }
   void call(Stream& stream, const OpDef& op, std::vector<void*> operands, Attrs attrs = Affine{},
@@ -87,7 +88,7 @@ class CudaDeviceTest : public ::testing::Test {
       issue(streams);
       return device_->end_capture(streams);
     } catch (...) {
-      device_->cancel_capture(streams);
+      device_->leave_capture(streams);
       throw;
     }
   }
@@ -97,13 +98,13 @@ class CudaDeviceTest : public ::testing::Test {
   }
   void loop(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& body) {
     Stream* const streams[] = {&stream};
-    device_->loop(streams, predicate, [&](Streams s) { body(*s[0]); });
+    device_->control(streams, TaskKind::loop, predicate, 1, [&](std::size_t, Streams s) { body(*s[0]); });
   }
   void branch(Stream& stream, const bool* predicate, const std::function<void(Stream&)>& then_body,
               const std::function<void(Stream&)>& else_body) {
     Stream* const streams[] = {&stream};
-    device_->branch(
-        streams, predicate, [&](Streams s) { then_body(*s[0]); }, [&](Streams s) { else_body(*s[0]); });
+    device_->control(streams, TaskKind::branch, predicate, 2,
+                     [&](std::size_t which, Streams s) { (which == 0 ? then_body : else_body)(*s[0]); });
   }
   // Checks that the streams of the test are live and execute work.
   void expect_usable() {

@@ -17,12 +17,12 @@ void run_control(const CpuCapturedItem& item) {
     case CpuCapturedItem::Kind::begin:
       begin_launch(*static_cast<const LaunchRing*>(item.source));
       break;
-    case CpuCapturedItem::Kind::branch:
-    case CpuCapturedItem::Kind::choice:
-      run_items(item.bodies[at(decide(item))]);
-      break;
-    case CpuCapturedItem::Kind::loop:
-      while (decide(item) == 0) run_items(item.bodies[0]);
+    case CpuCapturedItem::Kind::control:
+      if (item.control == TaskKind::loop) {
+        while (decide(item) == 0) run_items(item.bodies[0]);
+      } else {
+        run_items(item.bodies[at(decide(item))]);
+      }
       break;
     case CpuCapturedItem::Kind::call:
       break;
@@ -30,13 +30,6 @@ void run_control(const CpuCapturedItem& item) {
 }
 
 }  // namespace
-
-std::int32_t decide(const CpuCapturedItem& control) {
-  if (control.kind == CpuCapturedItem::Kind::choice) return *static_cast<const std::int32_t*>(control.source);
-  const bool predicate = *static_cast<const bool*>(control.source);
-  if (control.kind == CpuCapturedItem::Kind::branch) return predicate ? 0 : 1;
-  return predicate ? 0 : -1;
-}
 
 void fail_step(const BoundNode& bad) noexcept {
   bad.status->take_exception(bad);

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "device/device.h"
+#include "device/decide.h"
 
 namespace graphsink {
 
@@ -16,9 +16,10 @@ using CpuItems = std::vector<CpuCapturedItem>;
 struct CpuCapturedItem {
   void (*body)(const CpuArgs&) = nullptr;
   const BoundNode* node = nullptr;
-  enum class Kind : std::uint8_t { call, copy, begin, branch, choice, loop } kind = Kind::call;
+  enum class Kind : std::uint8_t { call, copy, begin, control } kind = Kind::call;
+  TaskKind control = TaskKind::call;  // branch, choice or loop, if the kind is control
   void* destination = nullptr;
-  const void* source = nullptr;  // source of a copy; LaunchRing of begin; predicate of branch and loop; index of choice
+  const void* source = nullptr;  // source of a copy; LaunchRing of begin; decision of control flow
   std::size_t bytes = 0;
   std::vector<CpuItems> bodies;
 };
@@ -26,8 +27,7 @@ struct CpuCapturedItem {
 // Runs the items in order, on the calling thread. A body that throws fails the step; the items behind it run.
 void run_items(std::span<const CpuCapturedItem> items);
 
-// Which body a branch or choice takes now; of a loop 0, or -1 if it is over.
-std::int32_t decide(const CpuCapturedItem& control);
+inline std::int32_t decide(const CpuCapturedItem& control) { return decide(control.control, control.source); }
 
 // Runs tiles [first, end) of a node that has tiles. If one of them throws, the step fails, and of these tiles those
 // behind it do not run.

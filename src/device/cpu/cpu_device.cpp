@@ -18,6 +18,7 @@
 #include "device/cpu/schedule_choice.h"
 #include "device/cpu/tile_cost.h"
 #include "device/cpu/tile_schedule.h"
+#include "device/decide.h"
 #include "graphsink/memory.h"
 #include "passes/plan_queries.h"
 
@@ -258,7 +259,7 @@ void CpuDevice::call(Stream& stream, const BoundNode& node) {
                &node});
 }
 
-void CpuDevice::host_call_now(const BoundNode& node) {
+void CpuDevice::call_now(const BoundNode& node) {
   const InBody body(node.status);
   const FlushDenormals denormals(options_.flush_denormals);
   body_for(*node.op, DeviceKind::cpu)->cpu(CpuArgs(node));
@@ -295,11 +296,19 @@ void CpuDevice::upload(Stream& stream, void* destination, const void* source, st
   std::memcpy(destination, source, bytes);
 }
 
-void CpuDevice::record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
-                               const Bodies& bodies) {
-  CpuItems* around = queue_of(*streams[0]).captured;
+void CpuDevice::control(Streams streams, TaskKind kind, const void* decision, std::size_t count, const Bodies& bodies) {
+  CpuQueue& queue = queue_of(*streams[0]);
+  if (!queue.captured) {
+    auto read = [&] {
+      queue.wait_for(queue.pushed());
+      return decision;
+    };
+    return drive(streams, kind, read, bodies);
+  }
+  CpuItems* around = queue.captured;
   CpuCapturedItem item;
-  item.kind = kind;
+  item.kind = CpuCapturedItem::Kind::control;
+  item.control = kind;
   item.source = decision;
   item.bodies.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -308,30 +317,6 @@ void CpuDevice::record_control(Streams streams, CpuCapturedItem::Kind kind, cons
   }
   for (Stream* stream : streams) queue_of(*stream).captured = around;
   around->push_back(std::move(item));
-}
-
-void CpuDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  auto bodies = [&](std::size_t which, Streams inner) { (which == 0 ? then_body : else_body)(inner); };
-  if (queue_of(*streams[0]).captured)
-    return record_control(streams, CpuCapturedItem::Kind::branch, predicate, 2, bodies);
-  queue_of(*streams[0]).wait_for(queue_of(*streams[0]).pushed());
-  bodies(*predicate ? 0 : 1, streams);
-}
-
-void CpuDevice::choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) {
-  CpuQueue& queue = queue_of(*streams[0]);
-  if (queue.captured) return record_control(streams, CpuCapturedItem::Kind::choice, index, count, bodies);
-  queue.wait_for(queue.pushed());
-  bodies(at(*index), streams);
-}
-
-void CpuDevice::loop(Streams streams, const bool* predicate, const Body& body) {
-  CpuQueue& queue = queue_of(*streams[0]);
-  if (queue.captured) {
-    return record_control(streams, CpuCapturedItem::Kind::loop, predicate, 1,
-                          [&](std::size_t, Streams inner) { body(inner); });
-  }
-  for (queue.wait_for(queue.pushed()); *predicate; queue.wait_for(queue.pushed())) body(streams);
 }
 
 void CpuDevice::begin_capture(Streams streams) {
@@ -350,7 +335,7 @@ std::unique_ptr<Stream> CpuDevice::borrow_stream(void*) {
               "leave the stream out, or compile for a CUDA device");
 }
 
-void CpuDevice::cancel_capture(Streams streams) noexcept {
+void CpuDevice::leave_capture(Streams streams) noexcept {
   for (Stream* stream : streams) queue_of(*stream).captured = nullptr;
   items_.reset();
 }

@@ -63,17 +63,13 @@ class CpuDevice : public Device {
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
-  // Not used by plans for the CPU, in which every CPU body is a body of the device.
-  void host_call(Stream& stream, const BoundNode& node) override { call(stream, node); }
-  void host_call_now(const BoundNode& node) override;
+  void call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
-  void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
-  void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
-  void loop(Streams streams, const bool* predicate, const Body& body) override;
+  void control(Streams streams, TaskKind kind, const void* decision, std::size_t count, const Bodies& bodies) override;
   void begin_capture(Streams streams) override;
   std::unique_ptr<CapturedGraph> end_capture(Streams streams, std::unique_ptr<CapturedGraph> spare) override;
-  void cancel_capture(Streams streams) noexcept override;
+  void leave_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   Counters counters() const override;
 
@@ -81,8 +77,6 @@ class CpuDevice : public Device {
   void push(CpuQueue& queue, const CpuTask& task);
   // The tiles of a node that several threads compute; 1 if only the thread of the stream does.
   std::int64_t tiles_to_share(const Stream& stream, const BoundNode& node) const;
-  void record_control(Streams streams, CpuCapturedItem::Kind kind, const void* decision, std::size_t count,
-                      const Bodies& bodies);
 
   const CpuOptions options_;
   Workers workers_;  // threads that run launches together

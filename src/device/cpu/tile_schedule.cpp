@@ -165,7 +165,7 @@ void TileSchedule::add_control(std::size_t item) {
     return control.bodies.back()->items_shared();
   };
   int shared = 0;
-  if (captured.kind == CpuCapturedItem::Kind::loop && !sharing_.in_loops.empty()) {
+  if (captured.control == TaskKind::loop && !sharing_.in_loops.empty()) {
     for (double least_saving : sharing_.in_loops)
       shared = std::max(shared, add_body(captured.bodies[0], {least_saving}));
     control.choice = std::make_unique<LoopChoice>(static_cast<int>(control.bodies.size()) + 1);
@@ -190,7 +190,7 @@ void TileSchedule::run_control(const Entry& entry, int worker, Workers& workers)
   std::int32_t body = next();
   while (body >= 0) {
     entry.bodies[at(body)]->run(worker, workers);
-    body = control.kind == CpuCapturedItem::Kind::loop ? next() : -1;
+    body = control.control == TaskKind::loop ? next() : -1;
   }
 }
 

@@ -13,6 +13,7 @@
 #include "device/cuda/control.h"
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/target.h"
+#include "device/decide.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -232,6 +233,7 @@ void CudaDevice::begin(Stream& stream, const LaunchRing& ring) {
 void CudaDevice::call(Stream& stream, const BoundNode& node) {
   CurrentDevice current = enter();
   CudaStream& on = cuda_stream(stream);
+  if (node.on_host) return enqueue_host_call(on, node);
   if (!capture_->is_active()) return run_body(on, node, {});
   capture_->expect(on, &node);
   try {
@@ -290,24 +292,22 @@ void CudaDevice::run_host_call(void* data) noexcept {
   running.notify_all();
 }
 
-void CudaDevice::host_call(Stream& stream, const BoundNode& node) {
-  CurrentDevice current = enter();
-  CudaStream& on = cuda_stream(stream);
-  if (capture_->is_active()) capture_->expect(on, &node);
+void CudaDevice::enqueue_host_call(CudaStream& stream, const BoundNode& node) {
+  if (capture_->is_active()) capture_->expect(stream, &node);
   // CUDA takes a non-const pointer, but run_host_call() does not change the element. So the order of the set stays
   // intact.
   auto* data = const_cast<HostCall*>(&*host_calls_.insert({this, &node}).first);
   calls_->check(cudaLaunchHostFunc(
-                    on.get(), [](void* d) { run_host_call(d); }, data),
+                    stream.get(), [](void* d) { run_host_call(d); }, data),
                 "cudaLaunchHostFunc", &node);
   if (capture_->is_active()) {
-    capture_->note(on, &node);
+    capture_->note(stream, &node);
   } else {
     ++calls_->counters.host_nodes;
   }
 }
 
-void CudaDevice::host_call_now(const BoundNode& node) {
+void CudaDevice::call_now(const BoundNode& node) {
   require_live("a call of the host");
   ++calls_->counters.host_nodes;
   run_cpu_body(node, flush_denormals_);
@@ -332,33 +332,18 @@ void CudaDevice::upload(Stream& stream, void* destination, const void* source, s
   staging_.upload(*calls_, cuda_stream(stream), destination, source, bytes);
 }
 
-template <class T>
-T CudaDevice::read_decision(Stream& stream, const T* decision) {
-  copy(stream, decision_.get(), decision, sizeof(T));
-  wait(stream);
-  return *static_cast<const T*>(decision_.get());
-}
-
-void CudaDevice::branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) {
-  auto bodies = [&](std::size_t which, Streams inner) { (which == 0 ? then_body : else_body)(inner); };
-  if (!capture_->is_active()) return bodies(read_decision(*streams[0], predicate) ? 0 : 1, streams);
-  CurrentDevice current = enter();
-  capture_->control(streams, predicate, cudaGraphCondTypeIf, 2, bodies);
-}
-
-void CudaDevice::choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) {
-  if (!capture_->is_active()) return bodies(at(read_decision(*streams[0], index)), streams);
-  CurrentDevice current = enter();
-  capture_->control(streams, index, cudaGraphCondTypeSwitch, count, bodies);
-}
-
-void CudaDevice::loop(Streams streams, const bool* predicate, const Body& body) {
-  if (!capture_->is_active()) {
-    while (read_decision(*streams[0], predicate)) body(streams);
-    return;
+void CudaDevice::control(Streams streams, TaskKind kind, const void* decision, std::size_t count,
+                         const Bodies& bodies) {
+  if (capture_->is_active()) {
+    CurrentDevice current = enter();
+    return capture_->control(streams, kind, decision, count, bodies);
   }
-  CurrentDevice current = enter();
-  capture_->control(streams, predicate, cudaGraphCondTypeWhile, 1, [&](std::size_t, Streams inner) { body(inner); });
+  auto read = [&, &stream = *streams[0]] {
+    copy(stream, decision_.get(), decision, kind == TaskKind::choice ? sizeof(std::int32_t) : sizeof(bool));
+    wait(stream);
+    return static_cast<const void*>(decision_.get());
+  };
+  drive(streams, kind, read, bodies);
 }
 
 void CudaDevice::begin_capture(Streams streams) {
@@ -371,8 +356,6 @@ std::unique_ptr<CapturedGraph> CudaDevice::end_capture(Streams, std::unique_ptr<
   CurrentDevice current = enter();
   return capture_->end(std::unique_ptr<CudaCapturedGraph>(static_cast<CudaCapturedGraph*>(spare.release())));
 }
-
-void CudaDevice::cancel_capture(Streams) noexcept { capture_->cancel(); }
 
 bool CudaDevice::is_captured_by_others(Stream& callers) {
   CurrentDevice current = enter();
@@ -387,7 +370,7 @@ void CudaDevice::enter_capture(Streams streams, Stream& callers, std::shared_ptr
   capture_->enter(streams, cuda_stream(callers), std::move(owner));
 }
 
-void CudaDevice::leave_capture() noexcept { capture_->cancel(); }
+void CudaDevice::leave_capture(Streams) noexcept { capture_->cancel(); }
 
 void CudaDevice::launch(Stream& stream, CapturedGraph& graph, std::int64_t steps) {
   CurrentDevice current = enter();

@@ -37,19 +37,15 @@ class CudaDevice : public Device {
   void make_wait(Stream& later, Stream& earlier) override;
   void begin(Stream& stream, const LaunchRing& ring) override;
   void call(Stream& stream, const BoundNode& node) override;
-  void host_call(Stream& stream, const BoundNode& node) override;
-  void host_call_now(const BoundNode& node) override;
+  void call_now(const BoundNode& node) override;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
   void upload(Stream& stream, void* destination, const void* source, std::size_t bytes) override;
-  void branch(Streams streams, const bool* predicate, const Body& then_body, const Body& else_body) override;
-  void choice(Streams streams, const std::int32_t* index, std::size_t count, const Bodies& bodies) override;
-  void loop(Streams streams, const bool* predicate, const Body& body) override;
+  void control(Streams streams, TaskKind kind, const void* decision, std::size_t count, const Bodies& bodies) override;
   void begin_capture(Streams streams) override;
   std::unique_ptr<CapturedGraph> end_capture(Streams streams, std::unique_ptr<CapturedGraph> spare) override;
-  void cancel_capture(Streams streams) noexcept override;
   bool is_captured_by_others(Stream& callers) override;
   void enter_capture(Streams streams, Stream& callers, std::shared_ptr<void> owner) override;
-  void leave_capture() noexcept override;
+  void leave_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   void require_usable(const void* memory, std::size_t bytes) override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
@@ -76,11 +72,10 @@ class CudaDevice : public Device {
   CurrentDevice enter();
   // Throws CaptureFailed while capturing. `what` names the call that cannot be captured.
   void require_live(const char* what) const;
+  void enqueue_host_call(CudaStream& stream, const BoundNode& node);
   void run_body(CudaStream& stream, const BoundNode& node, const CudaLaunches& how);
   // `call` is null if it is not known.
   [[noreturn]] void fail_body(cudaError_t code, const char* call, const BoundNode& node);
-  template <class T>
-  T read_decision(Stream& stream, const T* decision);
 
   const bool flush_denormals_;  // whether CPU bodies treat denormals as zeros
   std::shared_ptr<Calls> calls_;

@@ -74,6 +74,6 @@ using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy, "cudaStreamDestroy"
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy, "cudaEventDestroy">;
 using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy, "cudaGraphDestroy">;
 using GraphExecHandle = Handle<cudaGraphExec_t, destroy_exec, "cudaGraphExecDestroy">;
-using DeviceMemory = Handle<void*, free_memory, "cudaFree">;
+using MemoryHandle = Handle<void*, free_memory, "cudaFree">;
 
 }  // namespace graphsink

@@ -170,8 +170,8 @@ void StreamCapture::note(CudaStream& stream, const BoundNode* node) {
       "give its work to CudaArgs::stream(), or to streams that wait for an event of it and that it then waits for");
 }
 
-void StreamCapture::control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
-                            const Device::Bodies& bodies) {
+void StreamCapture::control(Streams streams, TaskKind kind, const void* decision, std::size_t count,
+                            const DeviceNodes::Bodies& bodies) {
   if (is_rehearsing_) {
     for (std::size_t i = 0; i < count; ++i) bodies(i, streams);
     return;
@@ -185,19 +185,19 @@ void StreamCapture::control(Streams streams, const void* decision, cudaGraphCond
   calls_.check(cudaGraphConditionalHandleCreate(&handle, frontier(stream).graph, 0, 0),
                "cudaGraphConditionalHandleCreate");
   auto decide = [&](const CudaStream& on) {
-    cudaError_t code = type == cudaGraphCondTypeSwitch
+    cudaError_t code = kind == TaskKind::choice
                            ? launch_decide(on.get(), static_cast<const std::int32_t*>(decision), handle)
                            : launch_decide(on.get(), static_cast<const bool*>(decision), handle);
     calls_.check(code, "cudaLaunchKernelEx");
   };
   decide(stream);
-  cudaGraphNode_t node = add_conditional(stream, type, handle, count);
+  cudaGraphNode_t node = add_conditional(stream, kind, handle, count);
   const std::vector<cudaGraph_t>& graphs = nodes_.bodies.at(node);
   for (std::size_t i = 0; i < count; ++i) {
     record_body(
         graphs[i], streams, [&](Streams inner) { bodies(i, inner); },
         [&](const CudaStream& on) {
-          if (type == cudaGraphCondTypeWhile) decide(on);
+          if (kind == TaskKind::loop) decide(on);
         });
   }
   calls_.check(cudaStreamUpdateCaptureDependencies(stream.get(), &node, nullptr, 1, cudaStreamSetCaptureDependencies),
@@ -210,7 +210,7 @@ void StreamCapture::control(Streams streams, const void* decision, cudaGraphCond
 // broken capture into the body of a conditional node is ended, some drivers free that body. When the capture around the
 // node is ended as well, in either order, the process crashes (issue 2918 of NVIDIA/cuda-python). A capture that
 // another thread breaks later is not detected here.
-void StreamCapture::rehearse(Streams like, std::size_t count, const Device::Bodies& bodies) {
+void StreamCapture::rehearse(Streams like, std::size_t count, const DeviceNodes::Bodies& bodies) {
   struct Rehearsing {
     StreamCapture& capture;
     CapturedNodes nodes;
@@ -234,13 +234,15 @@ void StreamCapture::rehearse(Streams like, std::size_t count, const Device::Bodi
   require_body_nodes(graph.get(), nodes_, calls_);
 }
 
-cudaGraphNode_t StreamCapture::add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
+cudaGraphNode_t StreamCapture::add_conditional(const CudaStream& stream, TaskKind kind,
                                                cudaGraphConditionalHandle handle, std::size_t bodies) {
   Frontier before = frontier(stream);
   cudaGraphNodeParams params = {};
   params.type = cudaGraphNodeTypeConditional;
   params.conditional.handle = handle;
-  params.conditional.type = type;
+  params.conditional.type = kind == TaskKind::branch   ? cudaGraphCondTypeIf
+                            : kind == TaskKind::choice ? cudaGraphCondTypeSwitch
+                                                       : cudaGraphCondTypeWhile;
   params.conditional.size = static_cast<unsigned>(bodies);
   cudaGraphNode_t node = nullptr;
   calls_.check(cudaGraphAddNode(&node, before.graph, before.nodes, before.edges, before.count, &params),
@@ -282,7 +284,7 @@ CudaStream& StreamCapture::begin_body(cudaGraph_t graph, Streams streams) {
   return first;
 }
 
-void StreamCapture::record_body(cudaGraph_t graph, Streams like, const Device::Body& body,
+void StreamCapture::record_body(cudaGraph_t graph, Streams like, const FunctionRef<void(Streams)>& body,
                                 FunctionRef<void(const CudaStream&)> at_the_end) {
   struct Deeper {
     std::size_t& depth;

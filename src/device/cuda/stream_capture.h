@@ -43,11 +43,9 @@ class StreamCapture {
   std::string cause(cudaError_t last) const { return log_ ? log_->cause(last) : std::string(); }
   // Notes that some of the node's kernels may be those of a library.
   void note_library(const BoundNode& node) { nodes_.library_callers.insert(&node); }
-  // Adds a conditional node with `count` bodies. An IF node, by a bool, runs body 0 if *decision is true, else body 1
-  // if there is one. A SWITCH node, by an i32, runs body *decision. A WHILE node, by a bool, runs body 0 as long as
-  // *decision is true.
-  void control(Streams streams, const void* decision, cudaGraphConditionalNodeType type, std::size_t count,
-               const Device::Bodies& bodies);
+  // Adds a conditional node: IF for a branch, SWITCH for a choice, WHILE for a loop. See DeviceNodes::control().
+  void control(Streams streams, TaskKind kind, const void* decision, std::size_t count,
+               const DeviceNodes::Bodies& bodies);
   // `spare`: see Device::end_capture().
   std::unique_ptr<CudaCapturedGraph> end(std::unique_ptr<CudaCapturedGraph> spare);
   void cancel() noexcept;
@@ -64,11 +62,11 @@ class StreamCapture {
     std::size_t count = 0;
   };
   Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
-  cudaGraphNode_t add_conditional(const CudaStream& stream, cudaGraphConditionalNodeType type,
-                                  cudaGraphConditionalHandle handle, std::size_t bodies);
-  void rehearse(Streams like, std::size_t count, const Device::Bodies& bodies);
+  cudaGraphNode_t add_conditional(const CudaStream& stream, TaskKind kind, cudaGraphConditionalHandle handle,
+                                  std::size_t bodies);
+  void rehearse(Streams like, std::size_t count, const DeviceNodes::Bodies& bodies);
   // `at_the_end` captures what follows the body.
-  void record_body(cudaGraph_t graph, Streams like, const Device::Body& body,
+  void record_body(cudaGraph_t graph, Streams like, const FunctionRef<void(Streams)>& body,
                    FunctionRef<void(const CudaStream&)> at_the_end);
   void begin_capture(CudaStream& stream);
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);

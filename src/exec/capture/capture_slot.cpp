@@ -2,7 +2,7 @@
 
 namespace graphsink {
 
-bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue,
+bool CaptureSlot::capture(DeviceCapture& device, Streams streams, FunctionRef<void(Streams)> issue,
                           std::unique_ptr<CapturedGraph> spare) {
   return capture([&] {
     try {
@@ -10,7 +10,7 @@ bool CaptureSlot::capture(Device& device, Streams streams, FunctionRef<void(Stre
       issue(streams);
       return device.end_capture(streams, std::move(spare));
     } catch (...) {
-      device.cancel_capture(streams);
+      device.leave_capture(streams);
       throw;
     }
   });

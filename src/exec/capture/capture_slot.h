@@ -26,9 +26,9 @@ class CaptureSlot {
   std::size_t bytes() const { return graph_ ? graph_->info().bytes : 0; }
   // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. At its end the first
   // stream must wait for all others. Returns false if the device could not do it: failure() says why, and the work can
-  // be given to the streams without a capture. Throws what `issue` throws. `spare`: see Device::end_capture().
+  // be given to the streams without a capture. Throws what `issue` throws. `spare`: see DeviceCapture::end_capture().
   // Precondition: neither captured nor refused.
-  bool capture(Device& device, Streams streams, FunctionRef<void(Streams)> issue,
+  bool capture(DeviceCapture& device, Streams streams, FunctionRef<void(Streams)> issue,
                std::unique_ptr<CapturedGraph> spare = nullptr);
   // The same for a capture that `make` does: it returns a graph that can be launched, or throws CaptureFailed.
   bool capture(FunctionRef<std::unique_ptr<CapturedGraph>()> make);
@@ -52,7 +52,7 @@ class CaptureSlot {
   // Precondition of these: it is captured. A loop over steps is counted as `steps` iterations.
   const CapturedGraph& graph() const { return *graph_; }
   CapturedGraph& graph() { return *graph_; }
-  void launch(Device& device, Stream& stream, std::int64_t steps = 1) { device.launch(stream, *graph_, steps); }
+  void launch(DeviceCapture& device, Stream& stream, std::int64_t steps = 1) { device.launch(stream, *graph_, steps); }
 
  private:
   std::unique_ptr<CapturedGraph> graph_;

@@ -139,6 +139,7 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.step = node.on_host ? nullptr : addresses.devices[at(node.device)].block;
     bound.status = addresses.host_status;
     bound.id = node.id;
+    bound.on_host = node.on_host;
     bound.programmatic = node.programmatic;
     bound.where = node.where;
     for (int buffer : node.operands) pointers_.push_back(buffer < 0 ? nullptr : addresses_[at(buffer)]);
@@ -153,7 +154,7 @@ void BoundPlan::bind_workspaces(Devices devices) {
   auto* host = static_cast<std::byte*>(host_arena_.get()) + plan_->host_arena_bytes;
   std::vector<std::byte*> on_host;  // the address of the host workspace, per stream
   for (std::size_t i = 0; i < bytes.device.size(); ++i) {
-    Device& device = *devices[at(plan_->stream_devices[i])];
+    DeviceMemory& device = *devices[at(plan_->stream_devices[i])];
     bytes_ += bytes.device[i];
     workspaces_.push_back(bytes.device[i] ? device.allocate(bytes.device[i]) : nullptr);
     on_host.push_back(host);
@@ -167,7 +168,7 @@ void BoundPlan::bind_workspaces(Devices devices) {
   }
 }
 
-void BoundPlan::refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream) {
+void BoundPlan::refresh(std::size_t index, std::uint64_t version, DeviceQueue& device, Stream& stream) {
   const InvariantCopy& copy = plan_->invariant_copies[index];
   device.copy(stream, address(copy.destination), address(copy.source), plan_->buffers[at(copy.source)].bytes);
   versions_[index] = version;
@@ -181,11 +182,7 @@ void BoundPlan::issue_task(int id, Devices devices, Streams streams, const Issui
     case TaskKind::call: {
       const BoundNode& node = nodes_[at(task.node)];
       const TraceRange range(TraceCategory::op, names_[at(task.node)]);
-      if (plan_->nodes[at(task.node)].on_host) {
-        device.host_call(stream, node);
-      } else {
-        device.call(stream, node);
-      }
+      device.call(stream, node);
       break;
     }
     case TaskKind::copy: {
@@ -196,17 +193,8 @@ void BoundPlan::issue_task(int id, Devices devices, Streams streams, const Issui
     case TaskKind::branch:
     case TaskKind::choice:
     case TaskKind::loop: {
-      const void* decision = address(task.source);
       auto bodies = [&](std::size_t which, Streams inner) { issue_body(task.bodies[which], devices, inner, how); };
-      auto body = [&](std::size_t which) { return [&, which](Streams inner) { bodies(which, inner); }; };
-      Streams here = streams.subspan(at(task.stream), 1);
-      if (task.kind == TaskKind::loop) {
-        device.loop(here, static_cast<const bool*>(decision), body(0));
-      } else if (task.kind == TaskKind::branch) {
-        device.branch(here, static_cast<const bool*>(decision), body(0), body(1));
-      } else {
-        device.choice(here, static_cast<const std::int32_t*>(decision), task.bodies.size(), bodies);
-      }
+      device.control(streams.subspan(at(task.stream), 1), task.kind, address(task.source), task.bodies.size(), bodies);
       if (how.clock) how.clock->restart(stream);
       return;
     }
@@ -230,10 +218,10 @@ void BoundPlan::issue_body(int sequence, Devices devices, Streams streams, const
   }
 }
 
-void BoundPlan::run_on_host(const Task& task, Device& device) const {
+void BoundPlan::run_on_host(const Task& task, DeviceNodes& device) const {
   const BoundNode& node = nodes_[at(task.node)];
   const TraceRange range(TraceCategory::op, names_[at(task.node)]);
-  device.host_call_now(node);
+  device.call_now(node);
 }
 
 void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, const Issuing& how) const {

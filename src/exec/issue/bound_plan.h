@@ -100,7 +100,7 @@ class BoundPlan {
   bool is_fresh(std::size_t index, std::uint64_t version) const { return versions_[index] == version; }
   // Enqueues invariant copy `index` on a live stream of `device`, so that steps issued after this read the value that
   // the origin has now. This is not part of a step.
-  void refresh(std::size_t index, std::uint64_t version, Device& device, Stream& stream);
+  void refresh(std::size_t index, std::uint64_t version, DeviceQueue& device, Stream& stream);
 
   // The islands of `mode`, which is one of those that sink. For split_sink the list is empty if there is nothing to
   // split.
@@ -111,7 +111,7 @@ class BoundPlan {
  private:
   void bind_nodes(const Addresses& addresses, Devices devices);
   void bind_workspaces(Devices devices);
-  void run_on_host(const Task& task, Device& device) const;
+  void run_on_host(const Task& task, DeviceNodes& device) const;
   void issue_task(int id, Devices devices, Streams streams, const Issuing& how) const;
   void issue_body(int sequence, Devices devices, Streams streams, const Issuing& how) const;
 

@@ -5,7 +5,7 @@
 
 namespace graphsink {
 
-void LaunchQueue::allocate(Device& device, StepBlock* block, std::uint32_t* next) {
+void LaunchQueue::allocate(DeviceMemory& device, StepBlock* block, std::uint32_t* next) {
   memory_ = device.allocate_host(kBytes);
   auto* slots = new (memory_.get()) LaunchSlots;
   ring_ = {block, next, slots->slots, &slots->taken};
@@ -22,7 +22,7 @@ std::uint32_t LaunchQueue::taken() const {
   return std::atomic_ref(slots().taken).load(std::memory_order_acquire);
 }
 
-void LaunchQueue::push(const LaunchParams& params, Device& device, Stream& stream) {
+void LaunchQueue::push(const LaunchParams& params, DeviceQueue& device, Stream& stream) {
   // This must be a blocking wait, not a polling loop: a device may start queued work only when the host waits for it.
   if (waiting() == LaunchSlots::kCapacity) device.wait(stream);
   slots().slots[pushed_ % LaunchSlots::kCapacity] = params;

@@ -9,7 +9,7 @@ namespace graphsink {
 class LaunchQueue {
  public:
   // `next`: zero, in memory of the device. Throws OutOfMemory.
-  void allocate(Device& device, StepBlock* block, std::uint32_t* next);
+  void allocate(DeviceMemory& device, StepBlock* block, std::uint32_t* next);
 
   // For Device::begin(), live and captured; valid as long as this object.
   const LaunchRing& ring() const { return ring_; }
@@ -21,7 +21,7 @@ class LaunchQueue {
 
   // Writes the parameters of the next launch, which the caller must then give to `stream`. If all slots belong to
   // launches that have not begun, waits for `stream` first.
-  void push(const LaunchParams& params, Device& device, Stream& stream);
+  void push(const LaunchParams& params, DeviceQueue& device, Stream& stream);
   // After a launch failed it may or may not have been queued. Once all work is done, the slots that no launch has taken
   // are free again, and the next launch takes the next slot that is written.
   void resume() {

@@ -64,13 +64,13 @@ Streams Session::streams_for(std::span<const int> devices, Spread spread) {
   return {given_.data(), devices.size()};
 }
 
-void Session::issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const {
+void Session::issue_on(int number, FunctionRef<void(DeviceQueue&, Stream&)> issue) const {
   if (number > 0) device(number).make_wait(stream(number), stream());
   issue(device(number), stream(number));
   if (number > 0) device().make_wait(stream(), stream(number));
 }
 
-void Session::for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const {
+void Session::for_each_stream(FunctionRef<void(DeviceQueue&, Stream&)> wait_for) const {
   wait_for(device(), stream());
   for (const auto& more : more_streams_) wait_for(device(), *more);
   for (int number = 1; number < count(); ++number) wait_for(device(number), stream(number));
@@ -78,13 +78,13 @@ void Session::for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) cons
 
 bool Session::is_done() const {
   bool is_done = true;
-  for_each_stream([&](Device& device, Stream& stream) { is_done = is_done && device.is_done(stream); });
+  for_each_stream([&](DeviceQueue& device, Stream& stream) { is_done = is_done && device.is_done(stream); });
   return is_done;
 }
 
 bool Session::wait_otherwise() const noexcept {
   bool is_done = true;
-  for_each_stream([&](Device& device, Stream& stream) { is_done = device.wait_otherwise(stream) && is_done; });
+  for_each_stream([&](DeviceQueue& device, Stream& stream) { is_done = device.wait_otherwise(stream) && is_done; });
   return is_done;
 }
 

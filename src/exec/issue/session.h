@@ -31,7 +31,7 @@ class Session {
   Stream& stream(int device = 0) const { return *streams_[at(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }
   // A stream of the target's that the caller owns, given as a cudaStream_t. Valid until the next call; see
-  // Device::borrow_stream(). Makes no call to the device if it is the one of the last call.
+  // DeviceQueue::borrow_stream(). Makes no call to the device if it is the one of the last call.
   Stream& borrowed_stream(void* handle);
   // A second stream of the target, on which nothing of a plan that is issued in series runs.
   Stream& stream_beside() { return target_stream(1); }
@@ -44,10 +44,10 @@ class Session {
 
   // Gives work to the main stream of a device. It runs after all work that the program's stream was given so far, and
   // before all that the program's stream is given later.
-  void issue_on(int number, FunctionRef<void(Device&, Stream&)> issue) const;
+  void issue_on(int number, FunctionRef<void(DeviceQueue&, Stream&)> issue) const;
 
   // Waits for the streams one by one, calling wait_for(device, stream) for each.
-  void for_each_stream(FunctionRef<void(Device&, Stream&)> wait_for) const;
+  void for_each_stream(FunctionRef<void(DeviceQueue&, Stream&)> wait_for) const;
   // Whether all that was given to any stream is done. Never waits.
   bool is_done() const;
   // For destructors, after a wait threw: waits by other means. Returns false if some work may still be running.

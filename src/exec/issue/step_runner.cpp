@@ -61,10 +61,11 @@ void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int6
 void StepRunner::enqueue(ShapeEntry& entry, Stream& callers, std::shared_ptr<void> owner) {
   GRAPHSINK_TRACE(capture, "capture");
   struct Inside {
-    Device& device;
-    ~Inside() { device.leave_capture(); }
-  } inside{device()};
-  Streams all = streams(entry, sink);
+    DeviceCapture& device;
+    Streams streams;
+    ~Inside() { device.leave_capture(streams); }
+  } inside{device(), streams(entry, sink)};
+  const Streams all = inside.streams;
   device().enter_capture(all, callers, std::move(owner));
   device().begin(*all[0], launches_.standing_ring());
   entry.bound.issue_all(session_.devices(), all);
@@ -208,7 +209,8 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
 bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
   auto issue = [&](Streams all) {
     device().begin(*all[0], launches_.ring());
-    device().loop(all, more_, [&](Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
+    device().control(all, TaskKind::loop, more_, 1,
+                     [&](std::size_t, Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
   };
   return capture(entry, entry.captures.loop, nullptr, mode, issue, kStepByStep);
 }

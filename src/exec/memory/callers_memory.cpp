@@ -21,7 +21,7 @@ void require_room(const std::string& name, const CallersMemory::Range& range, st
 
 }  // namespace
 
-void CallersMemory::require(const std::string& name, const Range& range, std::size_t needed, Device& device,
+void CallersMemory::require(const std::string& name, const Range& range, std::size_t needed, DeviceMemory& device,
                             const Where& where) const {
   if (range.begin == nullptr) refuse(where, "the address for " + name + " is null", "pass memory of the device");
   require_room(name, range, needed, where);

@@ -21,7 +21,7 @@ class CallersMemory {
   // Throws Error unless the range can take a value of `needed` bytes: if it is too small, not aligned, not usable on
   // `device`, or overlaps one of another value although steps write one of the two. `name`: of the value, such as
   // `input "x"`.
-  void require(const std::string& name, const Range& range, std::size_t needed, Device& device,
+  void require(const std::string& name, const Range& range, std::size_t needed, DeviceMemory& device,
                const Where& where) const;
   // Takes the range, in place of one that the value had.
   void add(const std::string& name, const Range& range) { ranges_[name] = range; }

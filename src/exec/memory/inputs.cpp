@@ -53,8 +53,9 @@ void copy_rows(const std::byte* from, std::span<const std::int64_t> from_dims, s
 
 }  // namespace
 
-Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream)
-    : device_(std::move(device)), stream_(std::move(stream)) {
+Inputs::Inputs(const GraphData& graph, DeviceMemory& memory, std::shared_ptr<DeviceQueue> queue,
+               std::shared_ptr<Stream> stream)
+    : queue_(std::move(queue)), stream_(std::move(stream)) {
   for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.op != &input_op && node.op != &feed_op) continue;
@@ -62,9 +63,9 @@ Inputs::Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shar
     entry.attrs = &node.attrs.as<InputAttrs>();
     entry.is_feed = node.op == &feed_op;
     if (entry.is_feed) {
-      entry.feed = device_->make_feed_memory();
+      entry.feed = memory.make_feed_memory();
     } else {
-      entry.input = device_->reserve();
+      entry.input = memory.reserve();
     }
     entry.shape = node.outputs[0].shape.examples();
     for (const Dim& dim : entry.attrs->dims) entry.has_open = entry.has_open || dim.is_open;
@@ -152,7 +153,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
       data = padded(entry, static_cast<const std::byte*>(data), written, slice);
       bytes = entry.padded.size();
     }
-    device_->upload(*stream_, address(input.node(), bytes), data, bytes);
+    queue_->upload(*stream_, address(input.node(), bytes), data, bytes);
     write_sizes(entry, written);
   }
   bool reshaped = !(slice == entry.shape);
@@ -174,7 +175,7 @@ void Inputs::write_sizes(const Entry& entry, const Shape& written) {
     const auto value = static_cast<std::int32_t>(written[size.attrs->axis]);
     ++size.version;
     size.slices = 0;
-    device_->upload(*stream_, address(node, sizeof value), &value, sizeof value);
+    queue_->upload(*stream_, address(node, sizeof value), &value, sizeof value);
     size.slices = 1;
   }
 }
@@ -227,7 +228,7 @@ void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {
   FeedTable wanted = feed_table(plan);
   if (uploaded_ == wanted) return;
   uploaded_.reset();
-  device_->upload(*stream_, table, &wanted, sizeof wanted);
+  queue_->upload(*stream_, table, &wanted, sizeof wanted);
   uploaded_ = wanted;
 }
 

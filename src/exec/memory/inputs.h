@@ -22,7 +22,8 @@ struct FeedTable {
 
 class Inputs {
  public:
-  Inputs(const GraphData& graph, std::shared_ptr<Device> device, std::shared_ptr<Stream> stream);
+  Inputs(const GraphData& graph, DeviceMemory& memory, std::shared_ptr<DeviceQueue> queue,
+         std::shared_ptr<Stream> stream);
 
   // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input; if the device
   // fails, the input counts as not written. Returns true if the shape of an open dimension changed.
@@ -81,7 +82,7 @@ class Inputs {
   const Entry& entry(int node) const { return entries_.at(node); }
   FeedTable feed_table(const Plan& plan) const;
 
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<DeviceQueue> queue_;
   std::shared_ptr<Stream> stream_;
   std::map<int, Entry> entries_;                     // by node
   std::optional<FeedTable> uploaded_ = FeedTable{};  // empty: unknown, an upload failed

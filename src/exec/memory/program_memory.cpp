@@ -57,7 +57,7 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
   a.devices.push_back({arena.base(), &control()->block});
   for (int number = 1; number < session_.count(); ++number)
     a.devices.push_back(further_addresses(plan.devices[at(number)], number, allocator, where));
-  Device& target = session_.device();
+  DeviceMemory& target = session_.device();
   if (std::size_t bytes = host_arena_bytes(plan, facts); bytes > 0) {
     a.host_arena = allocator.allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
                                       "use smaller batches, or give these ops a CUDA body", where,

@@ -85,7 +85,7 @@ void DeviceVariable::write(const Tensor& tensor) {
   broken_.reset();
 }
 
-void DeviceVariable::take(Device& device, const std::shared_ptr<Stream>& stream, const RunGate& gate) {
+void DeviceVariable::take(DeviceQueue& device, const std::shared_ptr<Stream>& stream, const RunGate& gate) {
   if (last_user_ == stream) return;
   fork_mark_.require_parent("run", Where());
   if (users_.size() > 1 && InBody::here()) {

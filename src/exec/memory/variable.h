@@ -32,7 +32,7 @@ class DeviceVariable : public VariableStorage {
   // Makes `stream`, on which the program of `gate` works, the user of the Variable: work given to it from here on comes
   // after all uses so far. The other programs that use it take their Variables again before they run next, and those
   // that are inside a call are waited for.
-  void take(Device& device, const std::shared_ptr<Stream>& stream, const RunGate& gate);
+  void take(DeviceQueue& device, const std::shared_ptr<Stream>& stream, const RunGate& gate);
   // Changes with each write, and is never 0.
   std::uint64_t version() const { return version_; }
   // For a program that has taken it: its runs write the Variable.

@@ -33,7 +33,7 @@ std::uint64_t word(const std::vector<std::byte>& argument) {
 }
 
 // Fills memory with bytes 0xff, which are a NaN in f16, bf16, f32 and f64, and -1 in integers.
-void fill_with_nan(Device& device, Stream& stream, void* memory, std::size_t bytes) {
+void fill_with_nan(DeviceQueue& device, Stream& stream, void* memory, std::size_t bytes) {
   const std::vector<std::byte> pattern(std::min<std::size_t>(bytes, 4096), std::byte{0xff});
   device.upload(stream, memory, pattern.data(), pattern.size());
   auto* begin = static_cast<std::byte*>(memory);
@@ -54,8 +54,8 @@ void poison(const ShapeEntry& entry, const ProgramMemory& memory, const Session&
     std::size_t bytes = plan.devices[at(number)].arena_bytes;
     if (bytes == 0) continue;
     // A launch on the program's stream contains work of all devices, so the filling is ordered with that stream.
-    session.issue_on(number,
-                     [&](Device& there, Stream& on) { fill_with_nan(there, on, memory.arena(number).base(), bytes); });
+    session.issue_on(
+        number, [&](DeviceQueue& there, Stream& on) { fill_with_nan(there, on, memory.arena(number).base(), bytes); });
   }
 }
 

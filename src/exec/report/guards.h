@@ -22,14 +22,14 @@ void poison(const ShapeEntry& entry, const ProgramMemory& memory, const Session&
 // Warns of arguments of captured kernels that cannot be right at later launches.
 class ArgumentAudit {
  public:
-  ArgumentAudit(Device& device, const Log& log) : device_(device), log_(log) {}
+  ArgumentAudit(const DeviceMemory& device, const Log& log) : device_(device), log_(log) {}
   // After a capture of the entry.
   void examine(ShapeEntry& entry, const CapturedGraph& graph) const;
 
  private:
   void warn(ShapeEntry& entry, const BoundNode* node, const std::string& problem) const;
 
-  Device& device_;
+  const DeviceMemory& device_;
   Log log_;
 };
 

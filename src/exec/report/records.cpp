@@ -9,7 +9,7 @@
 
 namespace graphsink {
 
-void Records::allocate(const Plan& plan, Device& device, Allocator& allocator, const Where& where) {
+void Records::allocate(const Plan& plan, DeviceMemory& device, Allocator& allocator, const Where& where) {
   std::size_t bytes = ring_bytes(plan);
   memory_ =
       allocator.allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",

@@ -19,7 +19,7 @@ class Records {
   explicit Records(const Log& log) : log_(log) {}
 
   // Makes the rings of a program whose plans have the records of `plan`. Throws Error where there is no memory.
-  void allocate(const Plan& plan, Device& device, Allocator& allocator, const Where& where);
+  void allocate(const Plan& plan, DeviceMemory& device, Allocator& allocator, const Where& where);
   // The rings, one behind the other, in host memory that the device writes.
   void* ring() const { return memory_.get(); }
 

@@ -52,7 +52,7 @@ StepStatus::~StepStatus() { teller_->leave(); }
 std::shared_ptr<VariableWriter> StepStatus::teller() const { return teller_; }
 
 void StepStatus::allocate(StepBlock* block, RunningCalls& running) {
-  Device& device = session_.device();
+  DeviceMemory& device = session_.device();
   block_ = block;
   host_ = device.allocate_host(sizeof(HostStatus));
   (new (host_.get()) HostStatus)->running = &running;
