@@ -35,9 +35,16 @@ inline constexpr int kMaxStreams = 8;
 // Capabilities of a device, which determine what one launch on it may hold.
 struct Target {
   DeviceId id;
-  std::string name = "cpu";          // "NVIDIA H200"
-  int sm = 0;                        // compute capability times ten, 0 on the CPU
-  bool separate_memory = false;      // the host cannot access its memory, so that CPU bodies need copies
+  std::string name = "cpu";  // "NVIDIA H200"
+  int sm = 0;                // compute capability times ten, 0 on the CPU
+  // Its ops run their CPU bodies, in threads of this process. A launch can hold each of them, whatever its traits say,
+  // and holds no kernel.
+  bool runs_cpu_bodies = true;
+  bool separate_memory = false;  // the host cannot access its memory, so that CPU bodies need copies
+  // Ops of a program for it can run on further devices, too (CompileOptions::further_devices).
+  bool takes_further_devices = false;
+  // Profilers show the nodes of its captured graphs (Program::write_node_names()).
+  bool has_profiled_nodes = false;
   bool conditional_nodes = true;     // loops and branches can be part of a launch
   bool host_nodes_in_bodies = true;  // the bodies of loops and branches in a launch may hold CPU bodies of ops
   // Groups of element-wise ops become kernels that are compiled when the program is compiled (CompileOptions::fuse); or

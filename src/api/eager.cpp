@@ -69,11 +69,11 @@ class EagerRunner {
 
   void call(const OpDef& op, const Attrs& attrs, const std::vector<TensorType>& types, std::vector<void*>& pointers,
             int inputs, const Where& where) {
-    bool on_cuda = device_->target().separate_memory;
     const Target& target = device_->target();
+    const bool on_cuda = !target.runs_cpu_bodies;
     if (body_for(op, target.id.kind, target.sm) == nullptr) {
       throw Error(
-          std::string(op.name), where, std::string("has no body for ") + to_string(device_->target().id),
+          std::string(op.name), where, std::string("has no body for ") + to_string(target.id),
           on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a CPU body");
     }
     Prepared prepared;

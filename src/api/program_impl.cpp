@@ -14,12 +14,6 @@
 namespace graphsink {
 namespace {
 
-// Returns the further devices, which only a program for a GPU can have.
-std::span<const DeviceId> further_devices(const CompileOptions& options) {
-  if (options.target.kind != DeviceKind::cuda) return {};
-  return options.further_devices;
-}
-
 // How often a step is run again before one of its results must have the size that was planned for.
 constexpr std::int64_t kMostTries = 100;
 
@@ -30,7 +24,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       log_(options.log),
       graph_(*graph.data()),
       original_(graph.data()),
-      session_(options.target, further_devices(options), log_,
+      session_(options.target, options.further_devices, log_,
                {options.flush_denormals, options.threads, options.guards.share_all}),
       variables_(session_),
       status_(graph_, session_, variables_),
@@ -47,7 +41,7 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       shapes_(options.shape_cache_bytes, options.shape_cache_shapes, capture_policy_, log_),
       runs_(shapes_, capture_policy_, runner_, status_),
       argument_audit_(session_.device(), log_),
-      node_names_(log_, options.target.kind == DeviceKind::cuda),
+      node_names_(log_, session_.device().target().has_profiled_nodes),
       replay_audit_(options.guards.replay_every, session_, runner_, status_, variables_, records_) {
   const Plan& plan = this->plan();
   if (static_cast<int>(plan.feeds.size()) > kMaxFeeds) {

@@ -56,7 +56,8 @@ std::string invariant_copies_text(const Plan& plan) {
 }
 
 std::string described(const Target& target) {
-  return to_string(target.id) + (target.id.kind == DeviceKind::cuda ? " (" + target.name + ")" : "");
+  const std::string id = to_string(target.id);
+  return target.name == id ? id : id + " (" + target.name + ")";
 }
 
 std::string copies_text(const TaskCounts& counts, const std::string& device) {

@@ -69,13 +69,10 @@ Target read_target(Calls& calls) {
 
   constexpr int kFirstWithElse =
       12080;  // conditional nodes are older, but have no else branch, and can hang when empty
-  Target target;
-  target.id = {DeviceKind::cuda, calls.device()};
+  Target target = Target::cuda13(10 * major + minor);
+  target.id = cuda(calls.device());
   target.name = properties.name;
-  target.sm = 10 * major + minor;
-  target.separate_memory = true;
   target.conditional_nodes = driver >= kFirstWithElse;
-  target.host_nodes_in_bodies = false;
   return target;
 }
 

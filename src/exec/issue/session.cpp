@@ -9,9 +9,9 @@ namespace graphsink {
 namespace {
 
 // How many threads of a CPU device may run bodies at the same time: those that share a launch, or its streams.
-int threads_of(const Device& device, const CpuOptions& options) {
+int threads_of(const Target& target, const CpuOptions& options) {
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(threads, device.target().max_streams);
+  return std::max(threads, target.max_streams);
 }
 
 }  // namespace
@@ -19,11 +19,12 @@ int threads_of(const Device& device, const CpuOptions& options) {
 Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log, const CpuOptions& options) {
   auto open = [&](DeviceId id) {
     devices_.push_back(open_device(id, log, pointers_, options));
-    if (id.kind == DeviceKind::cpu) take_blas_memory(threads_of(*devices_.back(), options));
     pointers_.push_back(devices_.back().get());
+    if (pointers_.back()->target().runs_cpu_bodies) take_blas_memory(threads_of(pointers_.back()->target(), options));
     streams_.push_back(devices_.back()->make_stream());
   };
   open(target);
+  if (!device().target().takes_further_devices) return;
   for (DeviceId id : further) open(id);
 }
 
