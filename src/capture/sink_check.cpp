@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "base/number_text.h"
-#include "capture/node_values.h"
 #include "capture/sink_cache_impl.h"
+#include "device/cuda/node_values.h"
 
 namespace graphsink {
 namespace {

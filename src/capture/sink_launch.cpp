@@ -1,7 +1,7 @@
 // Launches of what a SinkCache has captured.
 #include "base/trace.h"
 #include "capture/sink_cache_impl.h"
-#include "capture/step_loop.h"
+#include "device/cuda/step_loop.h"
 
 namespace graphsink {
 

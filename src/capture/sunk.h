@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "capture/guest_capture.h"
 #include "device/cuda/captured_graph.h"
+#include "device/cuda/guest_capture.h"
 #include "device/cuda/target.h"
 #include "exec/capture/capture_slot.h"
 #include "graphsink/key.h"

@@ -58,7 +58,13 @@ const std::set<std::string> kOnlyLogged = {"cudaFree",
                                            "cudaSetDevice"};
 
 // See sink_fault_test.cpp.
-const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphExecUpdate", "cudaGraphMemAllocNodeGetParams"};
+const std::set<std::string> kOnlyOfSinkCaches = {"cudaGraphCreate",
+                                                 "cudaGraphEventRecordNodeGetEvent",
+                                                 "cudaGraphEventWaitNodeGetEvent",
+                                                 "cudaGraphExecUpdate",
+                                                 "cudaGraphMemAllocNodeGetParams",
+                                                 "cudaGraphMemFreeNodeGetParams",
+                                                 "cudaGraphMemsetNodeGetParams"};
 // See api/cuda_enqueue_test.cpp.
 const std::set<std::string> kOnlyOfCallersGraphs = {"cudaUserObjectCreate", "cudaGraphRetainUserObject",
                                                     "cudaUserObjectRelease"};

@@ -1,4 +1,4 @@
-#include "capture/guest_capture.h"
+#include "device/cuda/guest_capture.h"
 
 #include <array>
 #include <optional>

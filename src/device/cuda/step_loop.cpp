@@ -1,4 +1,4 @@
-#include "capture/step_loop.h"
+#include "device/cuda/step_loop.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "capture/node_values.h"
+#include "device/cuda/node_values.h"
 
 #include <algorithm>
 #include <array>
