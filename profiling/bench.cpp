@@ -51,8 +51,7 @@ void print_list() {
     std::cout << "  " << workload.name << ": " << workload.what << "\n";
   std::cout << "modes:\n";
   for (Mode mode : kAllModes)
-    std::cout << "  " << to_string(mode)
-              << (mode.host_ops == Mode::HostOps::between ? ": only for graphs on more than one device" : "") << "\n";
+    std::cout << "  " << to_string(mode) << (is_split(mode) ? ": only for graphs on more than one device" : "") << "\n";
   std::cout << "  merged-serial, merged-parallel: interactive ones of such graphs\n";
 }
 
@@ -66,10 +65,10 @@ struct NamedMode {
 NamedMode mode_of(const std::string& name) {
   if (name == "eager")
     throw Error("mode \"" + name + "\"", Where(), "this version does not have it", "use another one of --list");
-  if (name == "merged-serial") return {name, merged_serial, true};
-  if (name == "merged-parallel") return {name, merged_parallel, true};
+  if (name == "merged-serial") return {name, interactive_serial, true};
+  if (name == "merged-parallel") return {name, interactive_parallel, true};
   Mode mode = cli::mode_of(name);
-  return {name, mode, mode.host_ops == Mode::HostOps::between};
+  return {name, mode, is_split(mode)};
 }
 
 // What another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first step, by

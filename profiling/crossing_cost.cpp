@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Mode kModes[] = {merged_serial, split_serial, sink, split_sink};
+constexpr Mode kModes[] = {interactive_serial, split_serial, sink, split_sink};
 constexpr std::int64_t kSteps = 20;
 
 void infer(InferArgs& a) {
@@ -67,7 +67,7 @@ json rows_of(const Options& options, DeviceId device, std::int64_t bytes) {
   for (std::size_t i = 0; i < trials.size(); i += 2) {
     double with = trials[i]->step_us()->median, without = trials[i + 1]->step_us()->median;
     int crossings = 2 * options.round_trips;
-    rows.push_back({{"mode", trials[i]->mode() == merged_serial ? "merged-serial" : to_string(trials[i]->mode())},
+    rows.push_back({{"mode", trials[i]->mode() == interactive_serial ? "merged-serial" : to_string(trials[i]->mode())},
                     {"bytes", bytes},
                     {"crossings", crossings},
                     {"step_us", with},

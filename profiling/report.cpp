@@ -21,9 +21,7 @@ std::string text_of(const json& spread, const char* field) {
   return text;
 }
 
-int streams_used(const Trial& trial) {
-  return trial.mode().width == Mode::Width::one_stream ? 1 : trial.program().plan().streams;
-}
+int streams_used(const Trial& trial) { return is_serial(trial.mode()) ? 1 : trial.program().plan().streams; }
 
 json to_json(const AutomaticReport& report) {
   json candidates = json::array();

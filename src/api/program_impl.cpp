@@ -141,8 +141,8 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
     throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
   if (std::find(std::begin(kAllModes), std::end(kAllModes), mode) == std::end(kAllModes)) {
-    throw Error("run", where, "no mode has this combination of execution, width and host_ops",
-                "pass one of the constants in graphsink/mode.h, such as sink");
+    throw Error("run", where, "there is no mode with the number " + std::to_string(static_cast<int>(mode)),
+                "pass one of the modes in graphsink/mode.h, such as sink");
   }
   require_issuer("run", where);
   {

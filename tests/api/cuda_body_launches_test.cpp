@@ -94,7 +94,7 @@ class CudaBodyLaunches : public ::testing::Test {
       const Counters before = p.counters();
       p.run(mode);
       const Counters after = p.counters();
-      const bool sinks = mode.execution == Mode::Execution::sunk;
+      const bool sinks = is_sunk(mode);
       const std::uint64_t launches = after.graph_launches - before.graph_launches;
       const std::uint64_t most = sinks ? row.launches : 0, least = fuse ? 0 : most;
       EXPECT_TRUE(launches >= least && launches <= most) << launches << " launches, n is " << row.n << "\n"

@@ -37,8 +37,7 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
   const Recipe::Options& options = recipe.options;
   std::vector<Mode> modes;
   for (Mode mode : kAllModes)
-    if (mode.host_ops == Mode::HostOps::in_stream || device.kind == DeviceKind::cuda)
-      modes.push_back(mode);  // else there is nothing to split
+    if (!is_split(mode) || device.kind == DeviceKind::cuda) modes.push_back(mode);  // else there is nothing to split
   std::vector<Schedule> result;
   for (Mode mode : modes) {
     std::string name(to_string(mode));

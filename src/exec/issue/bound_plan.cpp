@@ -258,7 +258,7 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
     bool enters = enter(task.stream);
     for (int earlier : task.after)
       if (earlier != 0 || !enters) make_wait(task.stream, earlier);
-    if (how.host_ops == Mode::HostOps::between && is_on_host(*plan_, task)) {
+    if (how.is_split && is_on_host(*plan_, task)) {
       Stream* stream = streams[at(task.stream)];
       if (waited_for != stream || !task.after.empty()) device.wait(*stream);
       waited_for = stream;

@@ -65,8 +65,8 @@ using LaunchInBody = FunctionRef<void(int sequence, std::size_t island, Stream&)
 
 // How a bound plan is issued.
 struct Issuing {
-  Mode::HostOps host_ops = Mode::HostOps::in_stream;
-  // Adds a lap behind each task, unless it is null: then all streams must be the same one, and host_ops in_stream.
+  bool is_split = false;  // see Mode
+  // Adds a lap behind each task, unless it is null: then all streams must be the same one, and is_split false.
   OpClock* clock = nullptr;
   // Takes the place of the tasks of sunk islands of bodies; null: bodies are issued op by op. Only for live streams.
   const LaunchInBody* launch_in_body = nullptr;

@@ -37,7 +37,7 @@ void StepRunner::allocate(Control* control) {
 }
 
 Streams StepRunner::streams(const ShapeEntry& entry, Mode mode) {
-  return streams(entry, mode.width == Mode::Width::one_stream ? Session::Spread::serial : Session::Spread::parallel);
+  return streams(entry, is_serial(mode) ? Session::Spread::serial : Session::Spread::parallel);
 }
 
 void StepRunner::push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first_slice, std::int64_t end_slice) {
@@ -51,7 +51,7 @@ void StepRunner::push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first
 }
 
 void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
-  if (mode.execution == Mode::Execution::sunk) {
+  if (is_sunk(mode)) {
     run_sunk(entry, mode, first, end);
   } else {
     run_interactive(entry, mode, first, end);
@@ -81,7 +81,7 @@ void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t firs
   Streams all = streams(entry, mode);
   push_params(entry, false, first, end);
   device().begin(*all[0], launches_.ring());
-  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, {mode.host_ops});
+  for (std::int64_t step = first; step < end; ++step) entry.bound.issue_all(session_.devices(), all, {is_split(mode)});
   entry.times.interactive_steps += end - first;
 }
 
@@ -144,7 +144,7 @@ void StepRunner::launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step)
   const LaunchInBody launch_in_body(launch_of_body);
   auto issue = [&](const Island& island, Session::Spread spread) {
     entry.bound.issue(island.tasks, session_.devices(), streams(entry, spread),
-                      {mode.host_ops, nullptr, &launch_in_body});
+                      {is_split(mode), nullptr, &launch_in_body});
   };
   for (int i = 0; i < static_cast<int>(islands.size()); ++i) {
     const Island& island = islands[at(i)];

@@ -128,7 +128,7 @@ std::vector<std::pair<std::string, Tensor>> ReplayAudit::results(const ShapeEntr
 }
 
 bool ReplayAudit::is_due(Mode mode) {
-  bool may_sink = mode.execution != Mode::Execution::interactive;
+  bool may_sink = is_sunk(mode) || mode == automatic;
   return may_sink && every_ > 0 && ++sunk_runs_ % every_ == 0;
 }
 
