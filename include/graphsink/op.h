@@ -190,7 +190,7 @@ struct Gradient {
   template <std::convertible_to<Formula> F>
   constexpr Gradient(F f) : formula(f) {}  // NOLINT: implicit
   // There is none. The reason, as the end of a sentence, is for the Error of grad().
-  constexpr Gradient(std::string_view reason) : none_because(reason) {}  // NOLINT: implicit
+  constexpr Gradient(const char* reason) : none_because(reason) {}  // NOLINT: implicit
 
   Rule rule = nullptr;
   Formula formula = nullptr;

@@ -80,6 +80,6 @@ extern const OpDef count_update_op;
 // An op whose outputs are the values that count_update_op would write.
 extern const OpDef updated_counts_op;
 
-constexpr std::string_view kNoGradientOfUpdate = "what an optimizer computes is not differentiated";
+constexpr const char* kNoGradientOfUpdate = "what an optimizer computes is not differentiated";
 
 }  // namespace graphsink
