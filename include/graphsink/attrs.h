@@ -17,7 +17,7 @@ class Attrs {
   Attrs() = default;
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
-      : data_(std::make_shared<const T>(std::move(value))), kind_(&kind_of<T>()) {}  // NOLINT: implicit
+      : data_(std::make_shared<const T>(std::move(value))), kind_(&kind_of<T>) {}  // NOLINT: implicit
 
   // Attributes are equal if they are copies of each other, or if their structs have one type and equal values. If two
   // nodes have equal inputs and equal attributes, the planner computes only one of them. A struct that names its fields
@@ -26,7 +26,7 @@ class Attrs {
   // have neither are equal only if they have no members.
   friend bool operator==(const Attrs& a, const Attrs& b) {
     if (a.data_ == b.data_) return true;
-    return a.kind_ && b.kind_ && a.kind_->type == b.kind_->type && a.kind_->are_equal(a.data_.get(), b.data_.get());
+    return b.kind_ != nullptr && a.is(*b.kind_) && b.kind_->are_equal(a.data_.get(), b.data_.get());
   }
 
   // Whether the struct names its fields, which explain_json() prints. visit_fields() passes them to the visitor.
@@ -38,36 +38,36 @@ class Attrs {
   // The struct that was given to emit(). Throws Error if its type is not T.
   template <class T>
   const T& as() const {
-    if (kind_ == nullptr || kind_->type != typeid(T)) throw_mismatch(typeid(T));
+    if (!is(kind_of<T>)) throw_mismatch(typeid(T));
     return *static_cast<const T*>(data_.get());
   }
   // The same, or nullptr if its type is not T.
   template <class T>
   const T* get_if() const {
-    return kind_ != nullptr && kind_->type == typeid(T) ? static_cast<const T*>(data_.get()) : nullptr;
+    return is(kind_of<T>) ? static_cast<const T*>(data_.get()) : nullptr;
   }
 
  private:
   struct Kind {
     const std::type_info& type;
     bool (*are_equal)(const void*, const void*);
-    void (*visit)(const void*, FieldVisitor&) = nullptr;  // nullptr: the struct does not name its fields
+    void (*visit)(const void*, FieldVisitor&);  // nullptr: the struct does not name its fields
   };
   template <class T>
-  static const Kind& kind_of() {
-    constexpr auto are_equal = [](const void* a, const void* b) {
-      return is_same_value(*static_cast<const T*>(a), *static_cast<const T*>(b));
-    };
+  static constexpr auto visit_of() -> void (*)(const void*, FieldVisitor&) {
     if constexpr (NamesFields<T>) {
-      static const Kind kind{typeid(T), are_equal, [](const void* x, FieldVisitor& visitor) {
-                               graphsink::visit_fields(visitor, *static_cast<const T*>(x));
-                             }};
-      return kind;
+      return [](const void* x, FieldVisitor& visitor) { graphsink::visit_fields(visitor, *static_cast<const T*>(x)); };
     } else {
-      static const Kind kind{typeid(T), are_equal};
-      return kind;
+      return nullptr;
     }
   }
+  template <class T>
+  static constexpr Kind kind_of{
+      typeid(T),
+      [](const void* a, const void* b) { return is_same_value(*static_cast<const T*>(a), *static_cast<const T*>(b)); },
+      visit_of<T>()};
+  // Two shared libraries may each have a Kind of one type.
+  bool is(const Kind& wanted) const { return kind_ == &wanted || (kind_ != nullptr && kind_->type == wanted.type); }
   [[noreturn]] void throw_mismatch(const std::type_info& wanted) const;
 
   std::shared_ptr<const void> data_;

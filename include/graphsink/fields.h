@@ -1,4 +1,5 @@
-// Structs that name their fields once, as attributes of ops do: they are compared and printed by this one list.
+// Structs that name their fields once, as attributes of ops do: they are compared and printed by this one list. An
+// aggregate names all of its members, else it does not compile.
 //
 //   struct PadAttrs {
 //     std::vector<std::int64_t> before, after;
