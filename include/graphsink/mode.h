@@ -41,7 +41,7 @@ inline constexpr Mode interactive = interactive_serial;
 inline constexpr Mode kAllModes[] = {
     interactive_serial, interactive_parallel, split_serial, split_parallel, sink, split_sink, automatic};
 
-// The step is captured and launched. Of automatic it is not known.
+// The step is captured and launched. False for automatic, with which each step may differ.
 constexpr bool is_sunk(Mode mode) { return mode == sink || mode == split_sink; }
 // All work is issued to one stream.
 constexpr bool is_serial(Mode mode) { return mode == interactive_serial || mode == split_serial; }

@@ -118,11 +118,10 @@ void sort_long_lines(CudaArgs& a, std::int64_t count) {
   selected.length = count;
   for_item<T>(plan, [&]<class Item>() {
     auto* items = static_cast<Item*>(a.workspace());
-    a.launch(pack_lines<T, Item>, launch_size(plan.items()), store = launch_size(selected.count() * count), a.in<T>(0),
-             items, plan);
+    a.launch(pack_lines<T, Item>, launch_size(plan.items()), a.in<T>(0), items, plan);
     const Item* sorted = radix_sort<Item>(a, plan.sort, items);
-    a.launch(store_sorted<T, Item>, store.grid, store.block, 0, a.in<T>(0), sorted, a.out<T>(0), a.out<std::int32_t>(1),
-             plan, selected);
+    a.launch(store_sorted<T, Item>, launch_size(selected.count() * count), a.in<T>(0), sorted, a.out<T>(0),
+             a.out<std::int32_t>(1), plan, selected);
   });
 }
 

@@ -130,8 +130,8 @@ class Avoiding {
   }
   // How an operand lies in the output, or nothing if the output has not all elements of the operand.
   std::optional<AxisMap> operand_map(const IrNode& mover, int operand) const {
-    const AxisMap map = output_map(mover, operand);  // of the operand already, where several are read
-    if (operands_read(mover) > 1) return map;
+    const AxisMap map = output_map(mover, operand);
+    if (operands_read(mover) > 1) return map;  // moves() names parts of the output then
     const Shape &from = ir_.type(mover.inputs[0]).shape, &to = mover.outputs[0].shape;
     AxisMap back;
     for (int d = 0; d < to.rank(); ++d) {
