@@ -147,6 +147,7 @@ constexpr std::int64_t kTileElements = 16384;  // a tile of an op with an Output
 static_assert(kTileElements % kPartElements == 0);
 std::int64_t count_part_tiles(const BodyArgs& args);
 void run_part_tiles(const CpuArgs& args, std::int64_t first, std::int64_t end);
+void run_whole_part(const CpuArgs& args);  // computes all elements as one part
 
 // A way to compute an op on one kind of device.
 struct OpBody {
@@ -160,10 +161,11 @@ struct OpBody {
   // On the CPU, by several threads.
   constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
   // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
-  // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result.
+  // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result. `whole`
+  // computes all of it on one thread, where there is a shorter way than a part that is all.
   template <std::convertible_to<OutputPart> F>
-  constexpr OpBody(F body)
-      : cpu(run_all_tiles), tiles{count_part_tiles, run_part_tiles}, part(body) {}  // NOLINT: implicit
+  constexpr OpBody(F body, Cpu whole = run_whole_part)  // NOLINT: implicit
+      : cpu(whole), tiles{count_part_tiles, run_part_tiles}, part(body) {}
   // On CUDA devices of compute capability `least` (90 stands for 9.0) and above.
   template <std::convertible_to<Cuda> F>
   constexpr OpBody(F body, int least = 0)  // NOLINT: implicit

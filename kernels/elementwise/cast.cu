@@ -61,7 +61,7 @@ const OpDef cast_op{.name = "cast",
                     .traits = {.kernels_wait = true},
                     .prepare = prepare_cast,
                     .elements = {.text = "convert<R>(x)", .type = as_stored, .row = cast_row},
-                    .bodies = {elementwise_part<1>, elementwise_cuda<1>},
+                    .bodies = {{elementwise_part<1>, elementwise_cpu<1>}, elementwise_cuda<1>},
                     .grad = cast_grad};
 
 }  // namespace

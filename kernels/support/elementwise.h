@@ -234,6 +234,11 @@ void elementwise_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, v
   plan.cpu(plan.layout, a, begin, size, out);
 }
 template <int N>
+void elementwise_cpu(const CpuArgs& a) {
+  const auto& plan = a.local<ElementwisePlan<N>>();
+  if (plan.layout.size > 0) plan.cpu(plan.layout, a, 0, plan.layout.size, a.out<void>(0));
+}
+template <int N>
 void elementwise_cuda(CudaArgs& a) {
   const auto& plan = a.local<ElementwisePlan<N>>();
   plan.cuda(plan.layout, a);
@@ -330,7 +335,7 @@ constexpr OpDef elementwise_op(std::string_view name, Gradient grad = {}) {
           .traits = {.kernels_wait = true},
           .prepare = prepare_elementwise<F, N, Ts...>,
           .elements = {F::kScalar, F::kText, choose_type<Ts...>, choose_row<F, N, Ts...>},
-          .bodies = {elementwise_part<N>, elementwise_cuda<N>},
+          .bodies = {{elementwise_part<N>, elementwise_cpu<N>}, elementwise_cuda<N>},
           .grad = grad};
 }
 

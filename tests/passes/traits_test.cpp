@@ -52,9 +52,10 @@ TEST(Traits, TilesAndPartsAreCpuBodies) {
   const OpDef by_tiles{.name = "by_tiles", .bodies = {cuda, tiles}}, by_part{.name = "by_part", .bodies = {part}};
   for (const OpDef* op : {&by_tiles, &by_part}) {
     ASSERT_EQ(body_for(*op, DeviceKind::cpu), &op->bodies.cpu());
-    EXPECT_EQ(op->bodies.cpu().cpu, run_all_tiles);
     EXPECT_NE(op->bodies.cpu().tiles.run, nullptr);
   }
+  EXPECT_EQ(by_tiles.bodies.cpu().cpu, run_all_tiles);
+  EXPECT_EQ(by_part.bodies.cpu().cpu, run_whole_part);
   EXPECT_EQ(by_part.bodies.cpu().part, part);
   EXPECT_EQ(body_for(by_tiles, DeviceKind::cuda, 90)->cuda, cuda);
   EXPECT_EQ(body_for(by_part, DeviceKind::cuda, 90), nullptr);
