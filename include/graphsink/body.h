@@ -158,8 +158,9 @@ struct OpBody {
   // On the CPU, by one thread.
   template <std::convertible_to<Cpu> F>
   constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
-  // On the CPU, by several threads.
-  constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
+  // On the CPU, by several threads. It is no body if one of the two functions is nullptr.
+  constexpr OpBody(Tiles work)  // NOLINT: implicit
+      : cpu(work.count != nullptr && work.run != nullptr ? run_all_tiles : nullptr), tiles(work) {}
   // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
   // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result. `whole`
   // computes all of it on one thread, where there is a shorter way than a part that is all.
@@ -179,27 +180,33 @@ struct OpBody {
   OutputPart part = nullptr;
 };
 
-// The bodies of an op: {cpu_body, cuda_body}, or {tiles, cuda_body, {cuda_body_for_hopper, 90}}.
+// The bodies of an op: {cpu_body, cuda_body}, or {tiles, cuda_body, {cuda_body_for_hopper, 90}}. At most one is for the
+// CPU, and kMostCuda are for CUDA devices: emit() refuses an op that lists more.
 class OpBodies {
  public:
-  static constexpr std::size_t kMost = 4;
+  static constexpr std::size_t kMostCuda = 3;
 
   constexpr OpBodies() = default;
-  // A constant OpDef with more than kMost bodies, or with two for the CPU, does not compile.
   constexpr OpBodies(std::initializer_list<OpBody> bodies) {
     for (const OpBody& body : bodies) {
-      const bool is_second = body.device == DeviceKind::cpu && bodies_[0].cpu != nullptr;
-      bodies_.at(is_second ? kMost : body.device == DeviceKind::cpu ? 0 : ++cuda_bodies_) = body;
+      const bool is_cuda = body.device == DeviceKind::cuda;
+      if (is_cuda ? cuda_bodies_ == kMostCuda : bodies_[0].cpu != nullptr) {
+        has_too_many_ = true;
+      } else {
+        bodies_[is_cuda ? ++cuda_bodies_ : 0] = body;
+      }
     }
   }
+  constexpr bool has_too_many() const { return has_too_many_; }
   // The body for the CPU; without one, its functions are nullptr.
   constexpr const OpBody& cpu() const { return bodies_[0]; }
   constexpr const OpBody* begin() const { return bodies_.data(); }
   constexpr const OpBody* end() const { return begin() + 1 + cuda_bodies_; }
 
  private:
-  std::array<OpBody, kMost> bodies_{};
+  std::array<OpBody, 1 + kMostCuda> bodies_{};
   std::size_t cuda_bodies_ = 0;
+  bool has_too_many_ = false;
 };
 
 }  // namespace graphsink

@@ -30,6 +30,7 @@ struct LaunchSize {
   static constexpr std::int64_t kThreads = 256;     // launch_size() makes blocks of so many, unless there is less to do
   static constexpr std::int64_t kMaxBlocks = 4096;  // largest number of blocks that it makes
 
+  constexpr LaunchSize(Extent blocks, Extent threads) : grid(blocks), block(threads) {}
   Extent grid, block;
 };
 

@@ -33,6 +33,7 @@ class FieldVisitor {
   virtual void name(std::string_view name) = 0;
   virtual void value(bool is) = 0;
   virtual void value(std::int64_t number) = 0;
+  virtual void value(std::uint64_t number) = 0;
   virtual void value(double number) = 0;
   virtual void value(std::string_view text) = 0;
   virtual void no_value() = 0;  // an optional without a value, or a value of a type that has no text
@@ -55,6 +56,11 @@ concept NamesFields = requires(const T& x) {
 namespace detail {
 
 template <class T>
+constexpr bool kNamesFieldsOfMutable = !NamesFields<T> && requires(T & x) {
+  T::fields(x);
+};
+
+template <class T>
 constexpr std::size_t kFields = std::tuple_size_v<decltype(T::fields(std::declval<const T&>()))> / 2;
 
 template <std::size_t n>
@@ -70,13 +76,15 @@ void bind_members(const auto& x, Count<8>) { [[maybe_unused]] const auto& [a, b,
 void bind_members(const auto& x, Count<9>) { [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i] = x; }
 void bind_members(const auto& x, Count<10>) { [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j] = x; }
 
-// Does not compile if an aggregate has more or fewer members than fields: two structs that differ in a member without a
-// name would be taken for equal.
+// Does not compile if the struct has more or fewer members than fields: two structs that differ in a member without a
+// name would be taken for equal. Nor does it if a member is a bit-field, to which there is no reference.
 template <class T>
 void expect_all_members(const T& x) {
   constexpr std::size_t n = kFields<T>;
-  static_assert(std::tuple_size_v<decltype(T::fields(x))> == 2 * n, "fields() gives a name before each member");
-  if constexpr (std::is_aggregate_v<T> && !std::is_empty_v<T>) {
+  static_assert(std::tuple_size_v<decltype(T::fields(std::declval<T&>()))> == 2 * n,
+                "fields() gives a name before each member");
+  static_assert(std::is_aggregate_v<T>, "a struct with fields() has neither constructors nor private members");
+  if constexpr (!std::is_empty_v<T>) {
     static_assert(n <= 10, "at most 10 members are counted: put some of them into a struct of their own");
     bind_members(x, Count<n>());
   }
@@ -117,9 +125,9 @@ bool is_same_value(const T& a, const T& b) {
                       [](const auto& x, const auto& y) { return is_same_value(x, y); });
   } else if constexpr (detail::is_optional<T>) {
     return a && b ? is_same_value(*a, *b) : a.has_value() == b.has_value();
-  } else if constexpr (std::equality_comparable<T>) {
-    return a == b;
   } else {
+    static_assert(!detail::kNamesFieldsOfMutable<T>, "fields() takes auto& s, which may be const");
+    if constexpr (std::equality_comparable<T>) return a == b;
     return std::is_empty_v<T>;
   }
 }
@@ -144,6 +152,8 @@ void visit_value(FieldVisitor& visitor, const T& x) {
     visitor.end_struct();
   } else if constexpr (std::same_as<T, bool> || std::same_as<T, double>) {
     visitor.value(x);
+  } else if constexpr (std::unsigned_integral<T>) {
+    visitor.value(static_cast<std::uint64_t>(x));
   } else if constexpr (std::integral<T>) {
     visitor.value(static_cast<std::int64_t>(x));
   } else if constexpr (detail::is_floating<T>) {

@@ -18,8 +18,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // also share single ops. The split modes differ where ops run on the host and the device has a memory of its own. In
 // the other modes such an op is enqueued like all others, or is a host node of the captured graph, with copies before
 // and after it. In a split mode it runs on the thread that called run(), as soon as what it depends on is done: the
-// graph is split into the fewest subgraphs of one device each. Where nothing is to be split, both are the same; and so
-// they are in the bodies of loops and branches.
+// graph is split into the fewest subgraphs of one device each. Where nothing is to be split, and in the bodies of loops
+// and branches, a split mode does the same as the mode that is not split.
 enum class Mode : std::uint8_t {
   sink,
   interactive_serial,

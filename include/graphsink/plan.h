@@ -35,11 +35,8 @@ inline constexpr int kMaxStreams = 8;
 // Capabilities of a device, which determine what one launch on it may hold.
 struct Target {
   DeviceId id;
-  std::string name = "cpu";  // "NVIDIA H200"
-  int sm = 0;                // compute capability times ten, 0 on the CPU
-  // Its ops run their CPU bodies, in threads of this process. A launch can hold each of them, whatever its traits say,
-  // and holds no kernel.
-  bool runs_cpu_bodies = true;
+  std::string name = "cpu";      // "NVIDIA H200"
+  int sm = 0;                    // compute capability times ten, 0 on the CPU
   bool separate_memory = false;  // the host cannot access its memory, so that CPU bodies need copies
   // Ops of a program for it can run on further devices, too (CompileOptions::further_devices).
   bool takes_further_devices = false;
@@ -56,6 +53,10 @@ struct Target {
   bool launches_programmatically = false;
   int max_streams = kMaxStreams;
   std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
+
+  // Its ops run their CPU bodies, in threads of this process. A launch can hold each of them, whatever its traits say,
+  // and holds no kernel.
+  bool runs_cpu_bodies() const { return id.kind == DeviceKind::cpu; }
 
   static Target host() { return {}; }
   // A GPU with CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), to plan for one without having it. Whether

@@ -97,18 +97,17 @@ Prepared prepare_sum_like(const PrepareArgs& p) {
   return prepare_sums(p, is_reduced, attrs.is_mean);
 }
 
-template <class Args, void reduce(Args&)>
-void sum_like_body(Args& a) {
-  if (!is_copy(a.in_type(0), a.out_type(0))) return reduce(a);
+template <class Args>
+void copy_operand(Args& a) {
   bool is_in_place = a.template in<void>(0) == a.template out<void>(0);
   if (!is_in_place) run_copy(a.template local<StridedCopy>(), a);
 }
+void sum_like_cuda(CudaArgs& a) { is_copy(a.in_type(0), a.out_type(0)) ? copy_operand(a) : reduction_cuda(a); }
 std::int64_t count_sum_like_tiles(const BodyArgs& a) {
   return is_copy(a.in_type(0), a.out_type(0)) ? 1 : count_reduction_tiles(a);
 }
 void run_sum_like_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
-  if (is_copy(a.in_type(0), a.out_type(0))) return sum_like_body<const CpuArgs, run_all_tiles>(a);
-  run_reduction_tiles(a, first, end);
+  is_copy(a.in_type(0), a.out_type(0)) ? copy_operand(a) : run_reduction_tiles(a, first, end);
 }
 constexpr Tiles kSumLikeTiles{count_sum_like_tiles, run_sum_like_tiles, join_reduction_tiles};
 constexpr Alias kSumLikeInPlace[] = {{0, 0}};
@@ -137,7 +136,7 @@ const OpDef sum_like_op{.name = "sum_like",
                         .in_place = kSumLikeInPlace,
                         .traits = {.copies_same_type = true, .kernels_wait = true},
                         .prepare = prepare_sum_like,
-                        .bodies = {kSumLikeTiles, sum_like_body<CudaArgs, reduction_cuda>},
+                        .bodies = {kSumLikeTiles, sum_like_cuda},
                         .grad = sum_like_grad};
 
 Value sum(Arg x, Axes axes, bool keep_axes, Placement placement) {

@@ -12,7 +12,7 @@ namespace {
 std::optional<RunsInInput> runs_of(const FusedOp& op) {
   if (!op.op->moves || op.operands.size() != 1 || op.operands[0].input < 0) return {};
   const Strided all =
-      Strided::whole(op.types[0].shape).part(op.types[1].shape, op.op->moves({op.attrs, op.types, 1}, 0));
+      Strided::whole(op.types[0].shape).part(op.types[1].shape, moves_of(*op.op, {op.attrs, op.types, 1}, 0, op.where));
   RunsInInput runs{all.first, 1, 1};
   int d = all.shape.rank() - 1;
   // The innermost axes are a run, as many of them as have no gaps.

@@ -70,7 +70,7 @@ class EagerRunner {
   void call(const OpDef& op, const Attrs& attrs, const std::vector<TensorType>& types, std::vector<void*>& pointers,
             int inputs, const Where& where) {
     const Target& target = device_->target();
-    const bool on_cuda = !target.runs_cpu_bodies;
+    const bool on_cuda = !target.runs_cpu_bodies();
     if (body_for(op, target.id.kind, target.sm) == nullptr) {
       throw Error(
           std::string(op.name), where, std::string("has no body for ") + to_string(target.id),

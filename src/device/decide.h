@@ -18,7 +18,7 @@ inline std::int32_t decide(TaskKind kind, const void* decision) {
 inline void drive(Streams streams, TaskKind kind, FunctionRef<const void*()> read, const DeviceNodes::Bodies& bodies) {
   do {
     const std::int32_t body = decide(kind, read());
-    if (body < 0) return;
+    if (kind == TaskKind::loop && body < 0) return;
     bodies(at(body), streams);
   } while (kind == TaskKind::loop);
 }

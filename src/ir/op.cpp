@@ -210,6 +210,9 @@ void InferArgs::expect_same_dtype(int count) const {
 
 void infer_outputs(const OpDef& op, InferArgs& a) {
   if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
+  if (op.bodies.has_too_many())
+    a.fail("its .bodies are more than one for the CPU and " + std::to_string(OpBodies::kMostCuda) + " for CUDA",
+           "leave one for the CPU, such as its Tiles, and those of the highest compute capabilities");
   try {
     op.infer(a);
     for (const TensorType& type : a.outputs()) (void)type.bytes();

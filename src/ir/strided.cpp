@@ -1,6 +1,11 @@
 #include "graphsink/strided.h"
 
+#include <array>
+#include <string>
+#include <utility>
+
 #include "base/at.h"
+#include "ir/fused.h"
 
 namespace graphsink {
 
@@ -22,6 +27,21 @@ Strided Strided::part(const Shape& part_shape, const AxisMap& map) const {
     result.strides[at(d)] = axis.step * strides[at(axis.of_whole)];
   }
   return result;
+}
+
+AxisMap moves_of(const OpDef& op, const MoveArgs& args, int part, const Where& where) {
+  const AxisMap map = op.moves(args, part);
+  const int rank = args.in(0).shape.rank();
+  std::array<bool, Shape::kMaxRank> is_named{};
+  for (int d = 0; d < rank; ++d) {
+    const int axis = map.axes[d].of_whole;
+    if (axis < 0 || axis >= rank || std::exchange(is_named[at(axis)], true))
+      throw Error(std::string(op.name), where,
+                  "its .moves gives axis " + std::to_string(axis) + " for axis " + std::to_string(d) + " of " +
+                      std::to_string(rank),
+                  "name each axis of the whole once");
+  }
+  return map;
 }
 
 }  // namespace graphsink

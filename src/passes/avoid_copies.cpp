@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/at.h"
+#include "ir/fused.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
@@ -110,28 +111,28 @@ class Avoiding {
   }
   // Whether the outputs are elements of the operand, moved.
   bool moves_to_outputs(const IrNode& node) const {
-    return is_view(node) || (node.op->moves && operands_read(node) == 1);
+    return is_view(node) || (node.op->moves && reads_first_alone(node));
   }
   // Whether the output is all elements of all operands, moved.
   bool moves_operands(const IrNode& node) const {
     return is_view(node) || (node.op->moves && operand_map(node, 0).has_value());
   }
-  static std::ptrdiff_t operands_read(const IrNode& node) {
-    std::ptrdiff_t count = 0;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) count += is_read(node, i);
-    return count;
+  static bool reads_first_alone(const IrNode& node) {
+    for (std::size_t i = 1; i < node.inputs.size(); ++i)
+      if (is_read(node, i)) return false;
+    return is_read(node, 0);
   }
 
   // How output number `output` of a node that moves elements lies in its operand.
   AxisMap output_map(const IrNode& mover, int output) const {
     std::vector<TensorType> types = ir_.types(mover.inputs);
     types.insert(types.end(), mover.outputs.begin(), mover.outputs.end());
-    return mover.op->moves({mover.attrs, types, static_cast<int>(mover.inputs.size())}, output);
+    return moves_of(*mover.op, {mover.attrs, types, static_cast<int>(mover.inputs.size())}, output, mover.where);
   }
   // How an operand lies in the output, or nothing if the output has not all elements of the operand.
   std::optional<AxisMap> operand_map(const IrNode& mover, int operand) const {
     const AxisMap map = output_map(mover, operand);
-    if (operands_read(mover) > 1) return map;  // moves() names parts of the output then
+    if (!reads_first_alone(mover)) return map;  // moves() names parts of the output then
     const Shape &from = ir_.type(mover.inputs[0]).shape, &to = mover.outputs[0].shape;
     AxisMap back;
     for (int d = 0; d < to.rank(); ++d) {

@@ -29,6 +29,7 @@ class AttributeWriter final : public FieldVisitor {
   void name(std::string_view name) override { json_.key(name); }
   void value(bool is) override { json_.value(is); }
   void value(std::int64_t number) override { json_.value(number); }
+  void value(std::uint64_t number) override { json_.value(number); }
   void value(double number) override { json_.value(number); }
   void value(std::string_view text) override { json_.value(text); }
   void no_value() override { json_.null(); }

@@ -22,7 +22,7 @@ Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, 
 // Returns the traits that limit which launches can hold the node. A CPU body becomes a host node in a launch, so the
 // traits of its op do not matter.
 inline OpTraits launch_traits(const Target& target, const OpDef& op, bool on_host) {
-  return on_host || target.runs_cpu_bodies ? OpTraits() : op.traits;
+  return on_host || target.runs_cpu_bodies() ? OpTraits() : op.traits;
 }
 
 // "cpu_plus_one in its body runs on the host, and a conditional node may not hold host nodes (train.cpp:12)".

@@ -103,7 +103,6 @@ Target Target::cuda13(int sm) {
   target.id = cuda(0);
   target.name = "CUDA 13 device";
   target.sm = sm;
-  target.runs_cpu_bodies = false;
   target.separate_memory = true;
   target.takes_further_devices = true;
   target.has_profiled_nodes = true;

@@ -53,7 +53,7 @@ void choose(Plan& plan, std::span<const int> tasks) {
 }  // namespace
 
 void choose_programmatic_launches(Plan& plan) {
-  if (plan.target().runs_cpu_bodies) return;
+  if (plan.target().runs_cpu_bodies()) return;
   plan.programmatic.is_on = plan.target().launches_programmatically;
   if (!plan.programmatic.is_on)
     plan.programmatic.obstacle = "it takes compute capability 9.0, of the device and of the code it runs";

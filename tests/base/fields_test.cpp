@@ -183,6 +183,7 @@ class Text final : public FieldVisitor {
   void name(std::string_view name) override { text += std::string(name) + "="; }
   void value(bool is) override { text += is ? "true " : "false "; }
   void value(std::int64_t number) override { text += std::to_string(number) + " "; }
+  void value(std::uint64_t number) override { text += std::to_string(number) + "u "; }
   void value(double number) override { text += "float " + std::to_string(number) + " "; }
   void value(std::string_view is) override { text += "'" + std::string(is) + "' "; }
   void no_value() override { text += "none "; }
@@ -201,7 +202,13 @@ std::string text_of(const Attrs& attrs) {
   return visitor.text;
 }
 
+struct Unsigned {
+  std::uint64_t seed;
+  static auto fields(auto& s) { return std::tie("seed", s.seed); }
+};
+
 TEST(Fields, AreVisitedInTheirOrder) {
+  EXPECT_EQ(text_of(Unsigned{~std::uint64_t{0}}), "seed=18446744073709551615u ");
   EXPECT_EQ(text_of(All{true, -1, "a", Side::right, Level::high, {1, 2, 3}, {4, 5}, f16, {}, {{0.5, 2}}}),
             "is=true axis=-1 text='a' side='right' level=7 numbers=[float 1.000000 float 2.000000 of 3] "
             "pair=[4 5 of 2] dtype='f16' rate=none scales=[{factor=float 0.500000 bias=float 2.000000 } of 1] ");

@@ -102,6 +102,14 @@ const OpDef no_infer{.name = "no_infer", .bodies = {plus_one}};
 const OpDef no_body{.name = "no_body", .infer = infer_like_first};
 void infer_twice_as_long(InferArgs& a) { a.out(a.in(0).dtype, {2 * a.in(0).shape.size()}); }
 constexpr Alias kFirst[] = {{0, 0}}, kNoSuchInput[] = {{0, 1}}, kNoSuchOutput[] = {{1, 0}};
+void plus_two(const CpuArgs& a) { a.out<float>(0)[0] = a.in<float>(0)[0] + 2; }
+const OpDef two_bodies{.name = "two_bodies", .infer = infer_like_first, .bodies = {plus_one, plus_two}};
+const OpDef turned{
+    .name = "turned", .infer = infer_like_first, .bodies = {plus_one}, .moves = [](const MoveArgs&, int) {
+      AxisMap map;
+      map.axes[0].of_whole = 7;
+      return map;
+    }};
 const OpDef larger_view{.name = "larger_view", .infer = infer_twice_as_long, .views = kFirst, .bodies = {plus_one}};
 const OpDef view_of_nothing{
     .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .bodies = {plus_one}};
@@ -1105,6 +1113,18 @@ std::span<const Row> misuses() {
       Row{"OpWithoutInferInAnEager", "no_infer", {"no .infer"}, [] { emit(no_infer, {Eager().tensor({1})}); }},
       Row{"OpWithoutABody", "no_body", {"body"}, [] { run(emit(no_body, {x()})[0]); }},
       Row{"OpWithoutABodyInAnEager", "no_body", {"no body"}, [] { emit(no_body, {Eager().tensor({1})}); }},
+      Row{"MovesOfAnAxisThatIsNone",
+          "turned",
+          {"its .moves gives axis 7 for axis 0 of 4", "name each axis of the whole once"},
+          [] {
+            Value q = graph().input("q", f32, {1, 2, 3, 4});
+            graph().output("y", attention(emit(turned, {q})[0], q, q));
+            program().run(sink);
+          }},
+      Row{"EmitAnOpWithTwoCpuBodies",
+          "two_bodies",
+          {"more than one for the CPU", "leave one for the CPU"},
+          [] { emit(two_bodies, {x()}); }},
       Row{"ViewLargerThanItsInput",
           "larger_view",
           {"output 0 is a view of input 0, and larger than it: f32[3]"},

@@ -82,7 +82,7 @@ PreparedNodes prepare(const Plan& plan, Devices devices) {
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const PlanNode& node = plan.nodes[i];
     if (!node.op->prepare) continue;
-    bool runs_cuda = !plan.target().runs_cpu_bodies && !node.on_host;
+    bool runs_cuda = !plan.target().runs_cpu_bodies() && !node.on_host;
     prepared[i] = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
                                                runs_cuda, devices[at(node.device)], is_in_body[i]});
   }

@@ -20,7 +20,7 @@ Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& 
   auto open = [&](DeviceId id) {
     devices_.push_back(open_device(id, log, pointers_, options));
     pointers_.push_back(devices_.back().get());
-    if (pointers_.back()->target().runs_cpu_bodies) take_blas_memory(threads_of(pointers_.back()->target(), options));
+    if (pointers_.back()->target().runs_cpu_bodies()) take_blas_memory(threads_of(pointers_.back()->target(), options));
     streams_.push_back(devices_.back()->make_stream());
   };
   open(target);
