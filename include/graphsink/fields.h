@@ -77,13 +77,13 @@ void bind_members(const auto& x, Count<9>) { [[maybe_unused]] const auto& [a, b,
 void bind_members(const auto& x, Count<10>) { [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j] = x; }
 
 // Does not compile if the struct has more or fewer members than fields: two structs that differ in a member without a
-// name would be taken for equal. Nor does it if a member is a bit-field, to which there is no reference.
+// name would be taken for equal. Nor does it if a member is private, is one of a base, or is a bit-field, to which
+// there is no reference.
 template <class T>
 void expect_all_members(const T& x) {
   constexpr std::size_t n = kFields<T>;
   static_assert(std::tuple_size_v<decltype(T::fields(std::declval<T&>()))> == 2 * n,
                 "fields() gives a name before each member");
-  static_assert(std::is_aggregate_v<T>, "a struct with fields() has neither constructors nor private members");
   if constexpr (!std::is_empty_v<T>) {
     static_assert(n <= 10, "at most 10 members are counted: put some of them into a struct of their own");
     bind_members(x, Count<n>());
