@@ -43,7 +43,7 @@ struct FusedAttrs {
 // The function by which a group on the CPU computes the op, if that is no ElementwiseRow: part by part, or not at all.
 inline OutputPart part_of(const OpDef& op) { return op.elements.row ? nullptr : op.bodies.cpu().part; }
 
-// What OpDef::moves of an op returns. Throws Error if it is not as promised there.
+// Calls OpDef::moves. Throws Error if the result is not as promised there.
 AxisMap moves_of(const OpDef& op, const MoveArgs& args, int part, const Where& where);
 
 // The largest group. More would not fit into the cache of a core together.
