@@ -158,9 +158,8 @@ struct OpBody {
   // On the CPU, by one thread.
   template <std::convertible_to<Cpu> F>
   constexpr OpBody(F body) : cpu(body) {}  // NOLINT: implicit, for lists of bodies
-  // On the CPU, by several threads. It is no body if one of the two functions is nullptr.
-  constexpr OpBody(Tiles work)  // NOLINT: implicit
-      : cpu(work.count != nullptr && work.run != nullptr ? run_all_tiles : nullptr), tiles(work) {}
+  // On the CPU, by several threads.
+  constexpr OpBody(Tiles work) : cpu(run_all_tiles), tiles(work) {}  // NOLINT: implicit
   // On the CPU, part by part, for ops with one output that is cheap to compute so, such as those that only move
   // elements. The parts are tiles; and the planner joins the op with the element-wise ops that use its result. `whole`
   // computes all of it on one thread, where there is a shorter way than a part that is all.
@@ -190,10 +189,12 @@ class OpBodies {
   constexpr OpBodies(std::initializer_list<OpBody> bodies) {
     for (const OpBody& body : bodies) {
       const bool is_cuda = body.device == DeviceKind::cuda;
-      if (is_cuda ? cuda_bodies_ == kMostCuda : bodies_[0].cpu != nullptr) {
+      std::size_t& count = is_cuda ? cuda_bodies_ : cpu_bodies_;
+      if (count == (is_cuda ? kMostCuda : 1)) {
         has_too_many_ = true;
       } else {
-        bodies_[is_cuda ? ++cuda_bodies_ : 0] = body;
+        ++count;
+        bodies_[is_cuda ? count : 0] = body;
       }
     }
   }
@@ -205,7 +206,7 @@ class OpBodies {
 
  private:
   std::array<OpBody, 1 + kMostCuda> bodies_{};
-  std::size_t cuda_bodies_ = 0;
+  std::size_t cpu_bodies_ = 0, cuda_bodies_ = 0;
   bool has_too_many_ = false;
 };
 

@@ -181,7 +181,8 @@ void run_whole_part(const CpuArgs& a) {
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
   const OpBody* best = nullptr;
   for (const OpBody& body : op.bodies) {
-    bool is_set = body.cpu != nullptr || body.cuda != nullptr;
+    const bool has_tiles = body.cpu != run_all_tiles || (body.tiles.count != nullptr && body.tiles.run != nullptr);
+    bool is_set = (body.cpu != nullptr && has_tiles) || body.cuda != nullptr;
     bool fits = is_set && body.device == device && body.least_capability <= capability;
     if (fits && (best == nullptr || body.least_capability > best->least_capability)) best = &body;
   }

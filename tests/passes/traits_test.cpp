@@ -43,6 +43,8 @@ TEST(Traits, ABodyThatIsNullIsNone) {
   const OpDef op{.name = "op", .bodies = {none}};
   EXPECT_EQ(body_for(op, DeviceKind::cuda, 90), nullptr);
   EXPECT_EQ(body_for(op, DeviceKind::cpu), nullptr);
+  const OpDef without_tiles{.name = "without_tiles", .bodies = {Tiles{}}};
+  EXPECT_EQ(body_for(without_tiles, DeviceKind::cpu), nullptr);
 }
 
 TEST(Traits, TilesAndPartsAreCpuBodies) {
