@@ -230,7 +230,7 @@ struct OpDef {
   Fused (*fuse)(const FuseArgs&) = nullptr;
   // Returns how a part lies in the whole, for ops that only move elements. If the op reads the first operand alone,
   // that is the whole, and the outputs are parts of it. If it reads all operands, these are the parts, and together
-  // they are its output. compile() throws Error for a map that names no axis of the whole, or one twice.
+  // they are its output. Planning throws Error for a map that names no axis of the whole, or one twice.
   AxisMap (*moves)(const MoveArgs&, int part) = nullptr;
   // Returns the op that reads the same operands and writes the same results as parts of other tensors, with its
   // attributes. For ops that can be computed so. The planner calls it where nodes around this one only move elements,
