@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "base/number_text.h"
 #include "graphsink/op.h"
 
 namespace graphsink::fields_test {
@@ -184,7 +185,7 @@ class Text final : public FieldVisitor {
   void value(bool is) override { text += is ? "true " : "false "; }
   void value(std::int64_t number) override { text += std::to_string(number) + " "; }
   void value(std::uint64_t number) override { text += std::to_string(number) + "u "; }
-  void value(double number) override { text += "float " + std::to_string(number) + " "; }
+  void value(double number) override { text += "float " + number_text(number) + " "; }
   void value(std::string_view is) override { text += "'" + std::string(is) + "' "; }
   void no_value() override { text += "none "; }
   void begin_struct() override { text += "{"; }
@@ -210,10 +211,10 @@ struct Unsigned {
 TEST(Fields, AreVisitedInTheirOrder) {
   EXPECT_EQ(text_of(Unsigned{~std::uint64_t{0}}), "seed=18446744073709551615u ");
   EXPECT_EQ(text_of(All{true, -1, "a", Side::right, Level::high, {1, 2, 3}, {4, 5}, f16, {}, {{0.5, 2}}}),
-            "is=true axis=-1 text='a' side='right' level=7 numbers=[float 1.000000 float 2.000000 of 3] "
-            "pair=[4 5 of 2] dtype='f16' rate=none scales=[{factor=float 0.500000 bias=float 2.000000 } of 1] ");
+            "is=true axis=-1 text='a' side='right' level=7 numbers=[float 1 float 2 of 3] "
+            "pair=[4 5 of 2] dtype='f16' rate=none scales=[{factor=float 0.5 bias=float 2 } of 1] ");
   EXPECT_EQ(text_of(Shaped{{2, 3}, half(0.5f), {{1, 2}, {3, 4}}}),
-            "shape='[2, 3]' small=float 0.500000 matrix=[[1 2 of 2] [3 4 of 2] of 2] ");
+            "shape='[2, 3]' small=float 0.5 matrix=[[1 2 of 2] [3 4 of 2] of 2] ");
   EXPECT_EQ(text_of(OfNeither{}), "x=none ");
   EXPECT_EQ(text_of(Attrs()), "");
   EXPECT_EQ(text_of(Empty()), "");
