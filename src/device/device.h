@@ -98,8 +98,8 @@ class CapturedGraph {
   virtual ProfiledNodes profiled_nodes() const { return {}; }
 };
 
-// Where the CPU bodies of a program report exceptions. In memory from Device::allocate_host(), since nodes of a plan
-// for a device with separate memory read `failed`.
+// Where the CPU bodies of a program report exceptions. In memory from DeviceMemory::allocate_host(), since nodes of a
+// plan for a device with separate memory read `failed`.
 struct HostStatus {
   std::uint32_t failed = 0;  // 1 once a body threw
   std::int32_t node = -1;    // the first that did, and what it threw

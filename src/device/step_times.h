@@ -18,8 +18,8 @@ struct StepTime {
   std::uint32_t ok = 0;  // the step committed
 };
 
-// The last kCapacity of them. In memory from Device::allocate_host, written by the last node of each step whose launch
-// has this in its LaunchParams.
+// The last kCapacity of them. In memory from DeviceMemory::allocate_host, written by the last node of each step whose
+// launch has this in its LaunchParams.
 struct StepTimes {
   static constexpr std::uint32_t kCapacity = 256;
   StepTime ring[kCapacity];

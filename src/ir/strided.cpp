@@ -32,6 +32,12 @@ Strided Strided::part(const Shape& part_shape, const AxisMap& map) const {
 AxisMap moves_of(const OpDef& op, const MoveArgs& args, int part, const Where& where) {
   const AxisMap map = op.moves(args, part);
   const int rank = args.in(0).shape.rank();
+  for (const TensorType& output : args.types.subspan(at(args.inputs)))
+    if (output.shape.rank() != rank)
+      throw Error(std::string(op.name), where,
+                  "it has .moves, and an output of " + std::to_string(output.shape.rank()) +
+                      " axes for an operand of " + std::to_string(rank),
+                  "leave .moves out where the number of axes changes");
   std::array<bool, Shape::kMaxRank> is_named{};
   for (int d = 0; d < rank; ++d) {
     const int axis = map.axes[d].of_whole;

@@ -60,7 +60,7 @@ struct HostFlagAttrs {
   const std::int32_t* node = nullptr;
 };
 
-// State that end_step reports to the host while later steps run. In memory from Device::allocate_host.
+// State that end_step reports to the host while later steps run. In memory from DeviceMemory::allocate_host.
 struct Progress {
   std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
   std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next six members

@@ -117,6 +117,11 @@ class Avoiding {
   bool moves_operands(const IrNode& node) const {
     return is_view(node) || (node.op->moves && operand_map(node, 0).has_value());
   }
+  static bool reads_all(const IrNode& node) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (!is_read(node, i)) return false;
+    return true;
+  }
   static bool reads_first_alone(const IrNode& node) {
     for (std::size_t i = 1; i < node.inputs.size(); ++i)
       if (is_read(node, i)) return false;
@@ -132,7 +137,8 @@ class Avoiding {
   // How an operand lies in the output, or nothing if the output has not all elements of the operand.
   std::optional<AxisMap> operand_map(const IrNode& mover, int operand) const {
     const AxisMap map = output_map(mover, operand);
-    if (!reads_first_alone(mover)) return map;  // moves() names parts of the output then
+    if (reads_all(mover) && mover.inputs.size() > 1) return map;  // moves() names parts of the output then
+    if (!reads_first_alone(mover)) return {};
     const Shape &from = ir_.type(mover.inputs[0]).shape, &to = mover.outputs[0].shape;
     AxisMap back;
     for (int d = 0; d < to.rank(); ++d) {

@@ -110,6 +110,11 @@ const OpDef turned{
       map.axes[0].of_whole = 7;
       return map;
     }};
+void infer_flat(InferArgs& a) { a.out(a.in(0).dtype, {1, 2, 12}); }
+const OpDef flattened{
+    .name = "flattened", .infer = infer_flat, .bodies = {plus_one}, .moves = [](const MoveArgs&, int) {
+      return AxisMap();
+    }};
 const OpDef larger_view{.name = "larger_view", .infer = infer_twice_as_long, .views = kFirst, .bodies = {plus_one}};
 const OpDef view_of_nothing{
     .name = "view_of_nothing", .infer = infer_like_first, .views = kNoSuchInput, .bodies = {plus_one}};
@@ -1119,6 +1124,14 @@ std::span<const Row> misuses() {
           [] {
             Value q = graph().input("q", f32, {1, 2, 3, 4});
             graph().output("moved", attention(emit(turned, {q})[0], q, q));
+            (void)compile(graph(), {.target = cpu()}).plan();
+          }},
+      Row{"MovesToAnotherNumberOfAxes",
+          "flattened",
+          {"an output of 3 axes for an operand of 4", "leave .moves out"},
+          [] {
+            Value q = graph().input("q", f32, {1, 2, 3, 4});
+            graph().output("moved", attention(reshape(emit(flattened, {q})[0], {1, 2, 3, 4}), q, q));
             (void)compile(graph(), {.target = cpu()}).plan();
           }},
       Row{"EmitAnOpWithTwoCpuBodies",

@@ -46,11 +46,11 @@ class StreamCapture {
   // Adds a conditional node: IF for a branch, SWITCH for a choice, WHILE for a loop. See DeviceNodes::control().
   void control(Streams streams, TaskKind kind, const void* decision, std::size_t count,
                const DeviceNodes::Bodies& bodies);
-  // `spare`: see Device::end_capture().
+  // `spare`: see DeviceCapture::end_capture().
   std::unique_ptr<CudaCapturedGraph> end(std::unique_ptr<CudaCapturedGraph> spare);
   void cancel() noexcept;
   // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
-  // `owner`: see Device::enter_capture().
+  // `owner`: see DeviceCapture::enter_capture().
   void enter(Streams streams, CudaStream& callers, std::shared_ptr<void> owner);
 
  private:

@@ -11,7 +11,7 @@ class LaunchQueue {
   // `next`: zero, in memory of the device. Throws OutOfMemory.
   void allocate(DeviceMemory& device, StepBlock* block, std::uint32_t* next);
 
-  // For Device::begin(), live and captured; valid as long as this object.
+  // For DeviceNodes::begin(), live and captured; valid as long as this object.
   const LaunchRing& ring() const { return ring_; }
   // The same for steps in a graph that the caller launches. They have one slice, and these parameters.
   const LaunchRing& standing_ring() const { return standing_ring_; }
