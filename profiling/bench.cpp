@@ -90,10 +90,12 @@ void write_inputs(const std::filesystem::path& directory, const models::Model& m
 
 void print_plan(const models::Model& model, DeviceId device, const std::string& format) {
   Program program =
-      compile(model.graph, {.target = device, .fuse = model.fuse, .programmatic_launch = model.programmatic_launch});
-  const Plan& plan = program.plan();
+      compile(model.graph,
+              {.target = device, .tuning = {.fuse = model.fuse, .programmatic_launch = model.programmatic_launch}});
   if (format == "text") std::cout << model.name << ": ";
-  std::cout << (format == "json" ? plan.explain_json() : format == "dot" ? plan.explain_dot() : plan.explain());
+  std::cout << (format == "json"  ? program.explain_json()
+                : format == "dot" ? program.explain_dot()
+                                  : program.explain());
 }
 
 // Rewritten in place, and only on a terminal.
@@ -120,9 +122,7 @@ class Estimate {
 };
 
 bool is_on_several_devices(const models::Model& model, DeviceId device) {
-  Program program = compile(model.graph, {.target = device});
-  const auto& nodes = program.plan().nodes;
-  return std::any_of(nodes.begin(), nodes.end(), [](const PlanNode& node) { return node.on_host; });
+  return compile(model.graph, {.target = device}).plan().host_nodes > 0;
 }
 
 models::Model make(models::Workloads& workloads, const std::string& name, const Options& options) {
@@ -260,9 +260,8 @@ int main(int argc, char** argv) {
       ->check(cli::whole_number(1, 1024))
       ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
-  app.add_flag(
-      "--programmatic-launch", options.programmatic_launch,
-      "in captured graphs, launch kernels behind kernels programmatically (CompileOptions::programmatic_launch)");
+  app.add_flag("--programmatic-launch", options.programmatic_launch,
+               "in captured graphs, launch kernels behind kernels programmatically (Tuning::programmatic_launch)");
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
   app.add_option("--data", options.workload.directory,
                  "directory with data; else $GRAPHSINK_DATA, else ../shared/data");

@@ -1,7 +1,7 @@
 // The machine that measurements were made on.
 #pragma once
 
-#include <graphsink/plan.h>
+#include <graphsink/target.h>
 
 #include <nlohmann/json.hpp>
 

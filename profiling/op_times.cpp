@@ -256,7 +256,7 @@ double us_of(Program& program, std::int64_t steps) {
 json measure(const Options& options, DeviceId device, const Case& measured) {
   Trial trial(options.size);
   measured.build(trial);
-  Program program = compile(trial.graph, {.target = device, .threads = options.threads});
+  Program program = compile(trial.graph, {.target = device, .tuning = {.threads = options.threads}});
   for (const auto& [value, tensor] : trial.inputs) program.write(value, tensor);
   program.run(sink, {.steps = 3});
   auto [mean, mean_absolute] = means_of(program, trial.outputs);

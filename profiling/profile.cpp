@@ -76,7 +76,7 @@ const OpTime* find(const std::vector<OpTime>& ops, const std::string& name) {
 // The best rate of the op with this name in several runs of a graph.
 json rate_of(const Graph& graph, const std::vector<Value>& inputs, const std::string& op, bool counts_flops,
              DeviceId device, int threads) {
-  Program program = compile(graph, {.target = device, .threads = threads});
+  Program program = compile(graph, {.target = device, .tuning = {.threads = threads}});
   for (const Value& input : inputs) program.write(input, Tensor(f32, input.shape()));
   program.run();
   json best;
@@ -111,9 +111,10 @@ json measure_machine(DeviceId device, int threads, bool is_test_size) {
 }
 
 json profile_of(models::Model model, DeviceId device, int threads, std::int64_t steps) {
-  Program program = compile(
-      model.graph,
-      {.target = device, .fuse = model.fuse, .programmatic_launch = model.programmatic_launch, .threads = threads});
+  Program program =
+      compile(model.graph,
+              {.target = device,
+               .tuning = {.fuse = model.fuse, .programmatic_launch = model.programmatic_launch, .threads = threads}});
   for (std::int64_t step = 0; step < kWarmUp; ++step) {
     models::feed(program, model, step, 1);
     program.run();

@@ -42,7 +42,8 @@ json row_of(Trial& trial) {
   const Program& program = trial.program();
   const Counts& counts = trial.counts();
   const Results& results = trial.results();
-  auto captured = program.captured(trial.steps_per_launch() > 1);
+  const PlanSummary plan = program.plan();
+  auto captured = program.captured(trial.steps_per_launch() > 1 ? LaunchOf::several_steps : LaunchOf::one_step);
   return {{"mode", to_string(trial.mode())},
           {"device", to_string(program.target().id)},
           {"flavour", GRAPHSINK_FLAVOUR},
@@ -60,15 +61,15 @@ json row_of(Trial& trial) {
           {"host_nodes_per_step", counts.host_nodes_per_step},
           {"conditional_nodes", captured ? json(captured->conditional_nodes) : json()},
           {"iterations", nullptr},
-          {"islands", program.plan().islands.size()},
+          {"islands", plan.islands},
           {"streams_used", streams_used(trial)},
           {"recordings", counts.captures},
           {"updates", nullptr},
           {"fallbacks", counts.fallbacks},
           {"automatic", trial.mode() == automatic ? to_json(trial.automatic_report()) : json()},
           {"sunk_share", counts.sunk_share},
-          {"arena_bytes", program.plan().devices[0].arena_bytes},
-          {"live_bytes", live_bytes(program.plan())},
+          {"arena_bytes", plan.arena_bytes},
+          {"live_bytes", plan.live_bytes},
           {"loss_first", results.loss_first},
           {"loss_last", results.loss_last},
           {"loss_hash", results.loss_hash},

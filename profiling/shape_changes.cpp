@@ -45,7 +45,7 @@ class Trial {
     adamw(loss, {in, out}, {.lr = 1e-3});
     graph_.record("loss", loss);
     CompileOptions compiled{.target = device};
-    compiled.shape_cache_shapes = static_cast<std::size_t>(options.kept);
+    compiled.limits.shape_cache_shapes = static_cast<std::size_t>(options.kept);
     compiled.log = [](LogLevel, std::string_view text) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
     };

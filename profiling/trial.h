@@ -29,7 +29,7 @@ class Trial {
   static constexpr std::int64_t kWarmUp = 3;
   static constexpr int kWindows = 15;
 
-  // A model that has one step a run has one step a launch. `threads`: CompileOptions::threads. Throws Error if the
+  // A model that has one step a run has one step a launch. `threads`: Tuning::threads. Throws Error if the
   // model cannot run on the device.
   Trial(models::Model model, Mode mode, DeviceId device, std::int64_t steps, std::int64_t steps_per_launch,
         int threads = 0);

@@ -12,6 +12,7 @@ presets=(cpu cuda cuda-pack emulated cpu-asan cpu-tsan emulated-asan emulated-ts
 tests_run=0
 stage_lines=()
 not_checked=()
+needed_mebibytes=10000 # for the build folders of the CI tier
 
 usage() {
   cat <<TEXT
@@ -93,6 +94,9 @@ stage() {
   gs_say "stage $name"
   if ! "$@"; then
     gs_warn "stage $name FAILED after $((SECONDS - start)) s"
+    if [[ $(free_mebibytes) -lt 500 ]]; then
+      gs_warn "the disk is full: $(free_mebibytes) MiB are free; make room for $needed_mebibytes MiB, and run this again"
+    fi
     exit 1
   fi
   took=$((SECONDS - start))
@@ -367,7 +371,13 @@ cache_summary() {
   fi
 }
 
+# Mebibytes that are free where the builds lie.
+free_mebibytes() { df --output=avail -m "$GS_ROOT" | tail -n 1 | tr -d ' '; }
+
 check_all() {
+  if [[ $(free_mebibytes) -lt $needed_mebibytes ]]; then
+    gs_warn "$(free_mebibytes) MiB are free in $GS_ROOT, and all stages take about $needed_mebibytes MiB of build/"
+  fi
   command -v ccache >/dev/null && ccache --zero-stats >/dev/null
   stage formatting 20 check_format
   stage scripts 20 check_scripts

@@ -73,6 +73,11 @@ prints 05_control_flow "$plan" ' while ' ' if ' \
   '^sink from 100: root 1\.41421 after 10 iterations, branch gives 1414\.21$' \
   '^the launch holds 2 conditional nodes$' -- "$bin/05_control_flow"
 
+if [[ $flavour != cpu ]]; then
+  prints 10_own_stream '^10 steps, loss 8464 -> 21\.6[0-9]*, w f32\[4\] \[2\.39308, 2\.39308, .*, sum of y 123\.989$' -- \
+    "$bin/10_own_stream"
+fi
+
 # What runs on the host is a node of the launch where the host is another device.
 two_devices=('^the launch holds 3 kernels, 0 copies, 0 host nodes$' '^fused: 9 ops in 1 node;') tokenizer=()
 if [[ $flavour != cpu ]]; then

@@ -13,6 +13,7 @@
 #include "graphsink/attrs.h"
 #include "graphsink/graph.h"
 #include "graphsink/step_block.h"
+#include "graphsink/target.h"
 #include "graphsink/type.h"
 #include "graphsink/version.h"
 
@@ -43,17 +44,9 @@ struct PrepareArgs {
   const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
 };
 
-// Which kernels of a node a captured graph launches programmatically: the GPU may begin them before the one in front
-// has ended. See CompileOptions::programmatic_launch.
-enum class ProgrammaticLaunch : std::uint8_t {
-  none,
-  all_but_first,  // as what is in front of the node is not one kernel of such a node
-  all,
-};
-
-// A node of a bound plan, with addresses: everything that a body may use. It does not change while the plan is bound.
-struct BoundNode {
-  const struct OpDef* op = nullptr;
+// A node of a bound plan, with addresses. It does not change while the plan is bound. Bodies see it through BodyArgs.
+class BodyNode {
+ protected:
   const Attrs* attrs = nullptr;
   void* const* pointers = nullptr;    // inputs, then outputs
   const TensorType* types = nullptr;  // likewise
@@ -63,17 +56,16 @@ struct BoundNode {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   StepBlock* step = nullptr;
-  struct HostStatus* status = nullptr;  // where a CPU body that throws is reported
-  int id = -1;                          // the node's number in its graph
-  bool on_host = false;                 // the CPU body runs, although the device has separate memory
-  ProgrammaticLaunch programmatic = ProgrammaticLaunch::none;
+  int id = -1;
   Where where;
+
+  friend class BodyArgs;
 };
 
 // Common base of the arguments of CPU and CUDA bodies: access to their node.
 class BodyArgs {
  public:
-  explicit BodyArgs(const BoundNode& node) : node_(&node) {}
+  explicit BodyArgs(const BodyNode& node) : node_(&node) {}
 
   int inputs() const { return node_->inputs; }
   int outputs() const { return node_->outputs; }
@@ -107,10 +99,12 @@ class BodyArgs {
   std::size_t workspace_bytes() const { return node_->workspace_bytes; }
   // Device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body.
   StepBlock* step() const { return node_->step; }
-  const BoundNode& node() const { return *node_; }
+  int id() const { return node_->id; }                 // the node's number in its graph
+  const Where& where() const { return node_->where; }  // the user's line
+  const BodyNode& node() const { return *node_; }      // for the library
 
  private:
-  const BoundNode* node_;
+  const BodyNode* node_;
 };
 
 // The argument of a CPU body. The body may run on any thread and must not call CUDA. If it throws, the step
@@ -120,8 +114,6 @@ class CpuArgs : public BodyArgs {
  public:
   using BodyArgs::BodyArgs;
 };
-
-enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 // How the work of a CPU body can be shared by several threads. A tile is a piece of it that does not depend on the
 // others, so tiles of a node run at the same time. How many there are, and what each computes, depends on shapes and

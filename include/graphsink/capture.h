@@ -25,10 +25,8 @@
 #include "graphsink/error.h"
 #include "graphsink/key.h"
 #include "graphsink/log.h"
+#include "graphsink/stream.h"
 #include "graphsink/version.h"
-
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
 
 namespace GRAPHSINK_PUBLIC graphsink {
 

@@ -21,7 +21,7 @@ struct Counters {
   std::uint64_t shared = 0;
   std::uint64_t host_nodes = 0;
   std::uint64_t captures = 0;
-  // Kernels of groups of element-wise ops (CompileOptions::fuse) that were compiled, and those that a cache on disk
+  // Kernels of groups of element-wise ops (Tuning::fuse) that were compiled, and those that a cache on disk
   // had.
   std::uint64_t compiled_kernels = 0;
   std::uint64_t cached_kernels = 0;
@@ -30,12 +30,12 @@ struct Counters {
   std::uint64_t graph_updates = 0;
   std::uint64_t graph_update_refusals = 0;
   // Steps asked to be sunk that ran interactively. Those before a set of input shapes is captured do not count, see
-  // CompileOptions::capture_after.
+  // Tuning::capture_after.
   std::uint64_t fallbacks = 0;
   std::uint64_t device_bytes = 0;  // allocated now on the devices of the program: by it, and as homes of its Variables
   std::uint64_t host_bytes = 0;    // the same for pinned memory of the host
   // Sets of input shapes for which the program keeps plans, workspaces and captured graphs, see
-  // CompileOptions::shape_cache_bytes: the number of sets, an estimate of the bytes that they take together, and the
+  // Limits::shape_cache_bytes: the number of sets, an estimate of the bytes that they take together, and the
   // number of sets that were dropped so far.
   std::uint64_t cached_shapes = 0;
   std::uint64_t cached_bytes = 0;
@@ -62,6 +62,9 @@ struct Counters {
     return *this;
   }
 };
+
+// Which of a program's captured graphs: the one that runs one step, or the one that runs several.
+enum class LaunchOf : std::uint8_t { one_step, several_steps };
 
 // Contents of one captured graph. For loops over steps, the body counts once.
 struct CaptureInfo {

@@ -7,14 +7,12 @@
 #include <utility>
 
 #include "graphsink/op.h"
+#include "graphsink/stream.h"
 #include "graphsink/version.h"
 
 #if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED)
 #include <cuda_runtime.h>
 #define GRAPHSINK_CAN_LAUNCH 1
-#else
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
 #endif
 
 namespace GRAPHSINK_PUBLIC graphsink {
@@ -36,13 +34,13 @@ struct LaunchSize {
 
 // Throws Error, naming the node's op and line, if `code`, a cudaError_t, is not success. `call` is the name of the CUDA
 // function that returned it.
-void check_cuda(int code, const char* call, const BoundNode& node);
+void check_cuda(int code, const char* call, const BodyArgs& body);
 
 // Number of kernels that a CUDA body has launched, and how it launches them.
 struct CudaLaunches {
   std::uint64_t kernels = 0;
   bool calls_library = false;  // some of the kernels are a library's
-  // Programmatically: see ProgrammaticLaunch.
+  // Programmatically: see Tuning::programmatic_launch.
   bool first_is_programmatic = false;
   bool others_are_programmatic = false;
 };
@@ -50,7 +48,7 @@ struct CudaLaunches {
 // Access of a CUDA body to its node, and functions with which it enqueues work. Valid during the body.
 class CudaArgs : public BodyArgs {
  public:
-  CudaArgs(const BoundNode& node, CudaDevice& device, cudaStream_t stream, CudaLaunches* launches)
+  CudaArgs(const BodyNode& node, CudaDevice& device, cudaStream_t stream, CudaLaunches* launches)
       : BodyArgs(node), device_(&device), stream_(stream), launches_(launches) {}
 
   // The stream for calls of libraries. A body's own kernels are launched with launch().
@@ -74,7 +72,7 @@ class CudaArgs : public BodyArgs {
     cudaLaunchAttribute programmatic = {};
     const cudaLaunchConfig_t config = configuration(grid, block, shared, programmatic);
     check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(arguments))...), "cudaLaunchKernelEx",
-               node());
+               *this);
     ++launches_->kernels;
 #else
     (void)kernel, (void)grid, (void)block, (void)shared, ((void)arguments, ...);
@@ -98,7 +96,7 @@ class CudaArgs : public BodyArgs {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
     cudaLaunchAttribute programmatic = {};
     const cudaLaunchConfig_t config = configuration(grid, block, shared, programmatic);
-    check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", node());
+    check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", *this);
     ++launches_->kernels;
   }
 #endif

@@ -209,13 +209,15 @@ inline Dim open(std::int64_t example, Bucket bucket) {
 }
 
 struct RecordOptions {
-  // The number of values that are kept until they are read, rounded up to a power of two; at most kMaxRecordCapacity.
-  // Further values overwrite the oldest ones. Each value takes 8 bytes of host memory. 0 means kRecordCapacity, or less
-  // in a graph with many records: all records with 0 together take at most 8 MiB.
+  // The number of values that are kept until they are read, rounded up to a power of two; at most kMaxRecordCapacity,
+  // divided by the elements of a value. Further values overwrite the oldest ones. Each element takes 8 bytes of host
+  // memory. 0 means kRecordCapacity, or less in a graph with many records: all records with 0 together take at most 8
+  // MiB, unless that is less than 16 values of each.
   std::int64_t capacity = 0;
 };
 constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxRecordElements = 4096;  // elements of one value
 
 // A computation under construction. Used by one thread at a time. compile() takes a snapshot: nodes that are added
 // later are not part of the compiled Program. Every call on a Graph that was moved from throws Error.
@@ -261,9 +263,10 @@ class Graph {
   // element; neither says which graph the assignment belongs to, which is why the function does not take them.
   void assign(const Variable& variable, Arg value);
 
-  // Records `value`, a float scalar, in every step. Program::records(name) returns the values of all steps since its
-  // last call, as far as RecordOptions::capacity has room for them. Throws Error for a second record with the same
-  // name, for a value that is not one float, and for a negative capacity.
+  // Records `value`, one float or several, such as a loss, or the norms of all layers, in every step.
+  // Program::records(name) returns the values of all steps since its last call, as far as RecordOptions::capacity has
+  // room for them. Throws Error for a second record with the same name, for a value that is not made of 1 to
+  // kMaxRecordElements floats or has an open dimension, and for a capacity that is negative or too large.
   void record(std::string name, Arg value, const RecordOptions& options = {});
   // Makes the value that the last step of a run computes readable by Program::output(name) and
   // Program::output(value).

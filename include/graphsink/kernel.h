@@ -101,13 +101,11 @@ inline void fail_step(const CpuArgs& a, int node, StepError error, std::int64_t 
   step->error = error;
   step->error_index = index;
 }
-inline void fail_step(const CpuArgs& a, StepError error, std::int64_t index) {
-  fail_step(a, a.node().id, error, index);
-}
+inline void fail_step(const CpuArgs& a, StepError error, std::int64_t index) { fail_step(a, a.id(), error, index); }
 
 #if defined(GRAPHSINK_CAN_LAUNCH) || defined(GRAPHSINK_HOST_KERNELS)
 
-// In a kernel: the same. `step` is CudaArgs::step() and `node` is CudaArgs::node().id.
+// In a kernel: the same. `step` is CudaArgs::step() and `node` is CudaArgs::id().
 __device__ inline void fail_step(StepBlock* step, int node, StepError error, std::int64_t index) {
   atomicExch(&step->ok, 0u);
   if (atomicCAS(&step->error_node, -1, node) != -1) return;

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "graphsink/plan.h"
+#include "graphsink/error.h"
+#include "graphsink/target.h"
+#include "graphsink/type.h"
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
@@ -40,7 +42,7 @@ struct MemoryReport {
 
   // How well the arena is used.
   std::size_t values = 0;  // sum of all values that a step computes
-  std::size_t live = 0;    // the largest sum of values that are needed at the same time, see live_bytes()
+  std::size_t live = 0;    // the largest sum of values that are needed at the same time
   std::size_t packed = 0;  // size of the values in the arena; `arena` is this, rounded up by the device
 
   // The ten largest values, the largest first; of equal ones, the one that is computed first.
@@ -49,10 +51,6 @@ struct MemoryReport {
   std::size_t device_bytes() const { return arena + variables + inputs + feeds + constants + workspaces + control; }
   std::size_t host_bytes() const { return records + host_arena + invariant_copies + staging + status; }
 };
-
-// Computes what the plan needs, without a device. Program::memory() returns exact numbers: it includes what the device
-// rounds up, and staging, status and control.
-MemoryReport memory_report(const Plan& plan, const PlanFacts& facts = {});
 
 // Prints the report in several lines: the sums, then the largest values with their lines in the user's source.
 std::string to_string(const MemoryReport& report);

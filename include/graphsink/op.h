@@ -37,7 +37,7 @@ enum class Access : std::uint8_t {
 // not say so, its capture fails and all steps run op by op.
 struct OpTraits {
   // The outputs depend not only on inputs and attributes but also on the step, the program's seed and the node's number
-  // (BoundNode::id), so that two equal nodes draw different numbers.
+  // (BodyArgs::id()), so that two equal nodes draw different numbers.
   bool random = false;
   // The op does something that the graph cannot see: it prints, reads a file or counts. Such a node runs even if
   // nothing uses its outputs, and it runs after all nodes with an effect that were built before it.
@@ -62,7 +62,7 @@ struct OpTraits {
   // All that the CUDA body enqueues are kernels that it gives to CudaArgs::launch(). Each begins with
   // wait_for_inputs(), and is compiled for compute capability 9.0 or above. It enqueues at least one, unless an operand
   // or an output has no elements. A captured graph may then launch them programmatically: see
-  // CompileOptions::programmatic_launch.
+  // Tuning::programmatic_launch.
   bool kernels_wait = false;
 };
 
@@ -268,7 +268,7 @@ struct GradArgs {
   std::span<const bool> needed;  // per input: whether its gradient will be used
   const Attrs& attrs;
   Where where;  // the user's line of the node, which the gradient's nodes carry, too
-  int node;     // number that the bodies of the op will find as a.node().id
+  int node;     // number that the bodies of the op will find as a.id()
 };
 
 // Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does

@@ -109,9 +109,6 @@ struct MatmulOptions {
 // NumPy. Products of f16 and bf16 are summed in f32 and rounded once; with `out` = f32 they are not rounded, and the
 // gradient, which then is f32, is rounded to the dtype of the operands first.
 Value matmul(Arg a, Arg b, MatmulOptions options = {}, Placement placement = {});
-inline Value matmul(Arg a, Arg b, bool transpose_a, bool transpose_b = false, Placement placement = {}) {
-  return matmul(std::move(a), std::move(b), MatmulOptions{transpose_a, transpose_b}, placement);
-}
 
 // The axes of a reduction, counted from the end if negative: sum(x, 1), sum(x, {0, -1}). None: all of them.
 struct Axes {
@@ -124,31 +121,37 @@ struct Axes {
   Axes(std::vector<int> axes) : list(std::move(axes)) {}
 };
 
-// Sum and mean over the given axes, or over all if `axes` is empty. Reduced axes are dropped, or kept with size 1 if
-// keep_axes is set. Both take floats; f16 and bf16 are summed in f32 and rounded once. sum and sum_like also take i32
-// and i64, which wrap around.
-Value sum(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
-Value mean(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+struct ReduceOptions {
+  bool keep_axes = false;  // reduced axes are kept with size 1, else they are dropped
+};
+// Sum and mean over the given axes, or over all if `axes` is empty. Both take floats; f16 and bf16 are summed in f32
+// and rounded once. sum and sum_like also take i32 and i64, which wrap around.
+Value sum(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
+Value mean(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
+struct VarOptions {
+  bool keep_axes = false;
+  double correction = 0;  // 0 as in NumPy, or 1 for the unbiased estimate of PyTorch
+};
 // The variance of floats over axes as in sum: the sum of squared deviations divided by n - correction, where n is the
-// number of elements. `correction` is 0 as in NumPy, or 1 for the unbiased estimate of PyTorch. Throws Error unless
+// number of elements. Throws Error unless
 // correction < n; if an axis is open, n is not known, and n = correction gives NaN.
-Value var(Arg x, Axes axes = {}, bool keep_axes = false, double correction = 0, Placement placement = {});
+Value var(Arg x, Axes axes = {}, VarOptions options = {}, Placement placement = {});
 // The product over axes as in sum, of floats (computed in f64 and rounded once) or of i32 and i64, which wrap around.
 // The product of no elements is 1. A second derivative makes n * n elements of n that are multiplied along an axis.
-Value prod(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value prod(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
 // log(sum(exp(x))) of floats over axes as in sum, correct also where exp(x) would overflow. -inf for no elements.
-Value logsumexp(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value logsumexp(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
 // Whether any, or all, of the booleans are true, over axes as in sum.
-Value any(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
-Value all(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value any(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
+Value all(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
 // The largest or the smallest element over axes as in sum, of any dtype but boolean. The result is NaN if an element is
 // NaN. Equal elements share the gradient equally, and so do NaNs. Throws Error if there is no element.
-Value max(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
-Value min(Arg x, Axes axes = {}, bool keep_axes = false, Placement placement = {});
+Value max(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
+Value min(Arg x, Axes axes = {}, ReduceOptions options = {}, Placement placement = {});
 // The index of that element along one axis, as i32: of equal elements the first, and the first NaN if there is one. The
 // axis has at most 2^31 - 1 elements.
-Value argmax(Arg x, int axis, bool keep_axis = false, Placement placement = {});
-Value argmin(Arg x, int axis, bool keep_axis = false, Placement placement = {});
+Value argmax(Arg x, int axis, ReduceOptions options = {}, Placement placement = {});
+Value argmin(Arg x, int axis, ReduceOptions options = {}, Placement placement = {});
 struct TopK {
   Value values, indices;  // values of the dtype of x, and indices of i32, both of one shape
 };
@@ -160,10 +163,13 @@ TopK top_k(Arg x, std::int64_t k, int axis = -1, Placement placement = {});
 struct Sorted {
   Value values, indices;  // values of the dtype of x, and indices of i32, both of the shape of x
 };
-// Sorts the elements along an axis, the smallest first unless `descending` is set, and returns them with their indices
+struct SortOptions {
+  bool descending = false;  // the largest first
+};
+// Sorts the elements along an axis, the smallest first by default, and returns them with their indices
 // in x. Equal elements keep their order, and NaN counts as the largest. Takes any dtype but boolean. The gradient of
 // the values goes to the elements that they came from.
-Sorted sort(Arg x, int axis = -1, bool descending = false, Placement placement = {});
+Sorted sort(Arg x, int axis = -1, SortOptions options = {}, Placement placement = {});
 
 struct CumsumOptions {
   bool exclusive = false;  // does not add the element itself

@@ -1,13 +1,11 @@
 // compile(), Program, Eager: the front door.
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -19,135 +17,15 @@
 #include "graphsink/automatic.h"
 #include "graphsink/counters.h"
 #include "graphsink/graph.h"
-#include "graphsink/log.h"
 #include "graphsink/memory.h"
 #include "graphsink/mode.h"
 #include "graphsink/op_time.h"
-#include "graphsink/plan.h"
+#include "graphsink/options.h"
+#include "graphsink/plan_summary.h"
+#include "graphsink/stream.h"
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
-
-// Checks that search for mistakes in ops and in this library. All are slow and off by default.
-struct Guards {
-  // Before each run, the memory of all values is filled with bytes 0xff, which are a NaN in every float type: the arena
-  // and the memory of ops on the host. An op that reads what no op of the run wrote shows in its results.
-  bool poison = false;
-  // Every Nth sunk run is repeated: first op by op, then sunk from the same state, and the bits of Variables, outputs
-  // and records are compared; of a run in which a step fails, what the steps before it have left. 0 means never;
-  // compile() refuses a negative number. Such a run() waits, and throws Error naming what differs. Effects of ops on
-  // the host happen twice.
-  int replay_every = 0;
-  // After each capture, the arguments of its kernels are read back. A warning is logged, once for each op, for an
-  // address in memory that the program has freed or has not allocated yet, and for a scalar argument that differs from
-  // the previous capture of the same op: a captured graph keeps the old value. Structs passed as arguments are not
-  // examined, and numbers that a library passes are not compared (CudaArgs::count_kernel()). CUDA only: other devices
-  // read the arguments in every step.
-  bool arguments = false;
-  // On the CPU, threads share all work that they can share, also where that takes longer than on one thread: a test of
-  // what they share, with small shapes.
-  bool share_all = false;
-};
-
-struct CompileOptions {
-  DeviceId target = cpu();
-  // Further CUDA devices of a program whose target is one: the placement on_device(1) means the first of them. Values
-  // are copied between devices, directly where the devices can reach each other's memory, else through the host. An op
-  // without a placement runs where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
-  // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
-  std::vector<DeviceId> further_devices{};
-  // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
-  // first. For a function that is made of several ops, such as attention() with a mask, only the results are checked,
-  // and for a gradient only what it hands on: inside, -inf may stand for what is masked. Slow.
-  bool check_finite = false;
-  // Computes a product together with the bias and the activation that follow it, and element-wise ops together that use
-  // each other's results, or that are small and of one shape; attention reads and writes its operands where they lie,
-  // without the ops that only move elements there and back. Fewer nodes and less memory, the same bits. With
-  // check_finite element-wise ops stay separate, so that the Error can name each op. On the CPU they are computed block
-  // by block. On a GPU they become one kernel, which NVRTC compiles at the first run for a set of input shapes; other
-  // sizes need no other kernel. Where NVRTC is missing they stay separate, and explain() says so. Compiled kernels are
-  // kept in the folder that the environment variable GRAPHSINK_KERNEL_CACHE names (nowhere if it is empty), by default
-  // $XDG_CACHE_HOME/graphsink/kernels or
-  // ~/.cache/graphsink/kernels: Counters::compiled_kernels and cached_kernels tell what was compiled and what was
-  // found.
-  bool fuse = true;
-  // On GPUs of compute capability 9.0 and above, captured graphs launch kernels programmatically, which is to say that
-  // the GPU may get a kernel ready while the one in front of it still ends. Each kernel first waits for that end, so
-  // the results are the same. It takes one kernel in front, on the same stream, and OpTraits::kernels_wait of both ops:
-  // behind copies, products and other work of libraries, ops on the host, branches and loops, and where streams join,
-  // kernels are launched as usual. explain() says "pdl" of ops whose first kernel is launched so, and
-  // CaptureInfo::programmatic_edges counts what was captured. It is off, because it saves time only between
-  // tiny kernels: on an H100 a chain of 1,000 of them takes 0.72 of the time, but the steps of mlp, lstm and gpt take
-  // as long as without it. A program for cpu() ignores it.
-  bool programmatic_launch = false;
-  // CPU bodies, on any thread and on the host of a GPU too, read denormal numbers as zeros and write zeros in place of
-  // denormal results. Values of training that decay, such as the moments of an optimizer, would otherwise become
-  // denormal, and x86-64 processors compute with those up to a hundred times slower. The results are the same in every
-  // mode. The setting of the caller's thread changes nothing and stays what it is. Numbers of f16 that are denormal in
-  // f16 are kept, because they are computed in f32. GPU kernels always compute with denormals. If this is false, CPU
-  // bodies do so too. Only x86-64 processors are told; others compute with denormals.
-  bool flush_denormals = true;
-  // Number of threads that work on a step on the CPU device, the caller's not counted. In the modes that sink, which
-  // thread computes which part of which op is decided when the step is captured. How much is shared follows the
-  // machine: now and then a launch is measured that shares less or nothing, and what was faster is kept. In
-  // interactive_parallel, threads that no stream needs help with the op that runs; in interactive_serial, one thread
-  // computes all. 0: as many as the process may use cores. Results do not depend on it. compile() refuses a negative
-  // number, and more than 1024. If the process has a limit on its memory (ulimit -v), compile() has OpenBLAS take 128
-  // MiB of addresses for each thread, and throws Error if the limit leaves too little: OpenBLAS itself would wait for
-  // them forever.
-  int threads = 0;
-  // Where ops run for which the user asks for no placement: on_device puts each op on the device if it has a body for
-  // it, and on_cpu puts each op on the host if it has a CPU body. By default the planner decides.
-  Placement default_placement{};
-  // compile() throws Error, with all reasons, unless the whole step is one launch.
-  bool require_whole_graph = false;
-  // Seed of the random ops, which draw the same numbers for the same seed, step and graph in every mode and order of
-  // execution.
-  std::uint32_t seed = 0;
-  // A warning is logged when an op has been running on the host of a GPU for longer than this, and again each time that
-  // duration doubles, because its step and everybody who waits for the step hang. For a program with while_ loops, on
-  // any device, the same warning is logged when a call has been waiting for longer than this and no launch has ended
-  // meanwhile. 0 means never; at most 100 years.
-  std::chrono::milliseconds host_op_patience{10000};
-  // For each set of input shapes that was bound, a program keeps the plan, workspaces and captured graphs, so that the
-  // shapes can come back at no cost. When all sets together take more bytes than this, the least recently used ones are
-  // dropped, with a warning the first time, and are made anew if their shapes come back. The shapes written last are
-  // never dropped, and neither are shapes whose steps may still be running. Counters::cached_bytes tells what they
-  // take.
-  std::size_t shape_cache_bytes = std::size_t{1} << 30;
-  // The same limit as a number of sets: if there are more, the least recently used ones are dropped. The captured
-  // graphs of the set that was dropped last are kept, and the next capture changes them in place where the device can
-  // do that (Counters::graph_updates), which is cheaper than a capture from nothing.
-  std::size_t shape_cache_shapes = std::numeric_limits<std::size_t>::max();
-  // After how many steps with the same input shapes the modes that sink capture the step. Only for graphs with open
-  // dimensions; without any, the first step runs interactively and is then captured. 0: when it pays. Then what
-  // captures take and what sunk steps save is measured, and shapes are captured once their steps so far would have
-  // saved, sunk, what a capture takes; `sink` and `split_sink` capture after 8 steps at the latest. Programs differ in
-  // that only by their speed, never by results. compile() refuses a negative number.
-  std::int64_t capture_after = 0;
-  Guards guards{};
-  // Receives what the program and its device log. Empty: spdlog's default logger.
-  LogFunction log{};
-};
-
-struct RunOptions {
-  // Steps to run. In sink mode all of them are one launch where the plan allows it.
-  std::int64_t steps = 1;
-  // A CUDA stream of the caller's, as a cudaStream_t; nullptr is the legacy default stream. The run begins when
-  // everything that the stream was given so far is done, and what the stream is given after run() has returned waits
-  // for the run. Empty: the run is ordered only with other runs. The stream must belong to the target of the program,
-  // must not be capturing, and must exist until run() returns; the program does not keep it. If run() throws, nothing
-  // on the stream waits for it. This makes five more CUDA calls for each run.
-  std::optional<void*> stream{};
-};
-
-struct WriteOptions {
-  // A CUDA stream of the caller's, as in RunOptions: the copy begins when everything that the stream was given so far
-  // is done, and what the stream is given after write() has returned waits for the copy. write() returns without
-  // waiting for either. For launches of a graph that holds a step (Program::enqueue()). Empty: the copy is ordered with
-  // runs, and once a step was captured, write() waits for its copy, so that any launch after it reads the data.
-  std::optional<void*> stream{};
-};
 
 // A compiled graph on a device.
 //
@@ -172,16 +50,66 @@ class Program {
   Program& operator=(Program&&) noexcept;
   ~Program();
 
-  // The plan for the input shapes written last; before any write(), for the examples that the graph was built with.
-  // Valid until the next write(), or run() of a graph with results whose size the steps find (select.h).
-  const Plan& plan(Where where = Where::current()) const;
-  // The plan as text, and as JSON for a script, together with what is known only later: workspaces, once they were
-  // asked for, and launches that the device refused to capture. See Plan::explain() and Plan::explain_json().
+  // The planner's decisions for the input shapes written last; before any write(), for the examples that the graph was
+  // built with.
+  PlanSummary plan(Where where = Where::current()) const;
+  // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons. A loop
+  // or branch is a WHILE, IF or SWITCH node of its launch, or the host drives it; under it stands what one run of each
+  // body costs. It includes what is known only later: workspaces, once they were asked for, and launches that the
+  // device refused to capture.
   std::string explain(Where where = Where::current()) const;
+  // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
+  // names are replaced. Sizes are in bytes. A task of a body counts once, however often it runs. "where" is
+  // "train.cpp:12" or null.
+  //   device, target          "cuda:0", and the name of the device
+  //   further_devices         other devices that the plan uses
+  //   sinks_whole             whether the step is one launch
+  //   launches_per_step       launches for a run of one step in mode sink, once it is captured, without those of bodies
+  //                           that the host drives
+  //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step
+  //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
+  //   streams
+  //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
+  //                           between_devices_bytes
+  //   invariant_copies        copies that run only when their source was written; each: direction, bytes, source,
+  //                           destination
+  //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
+  //                           value_bytes, live_bytes (see live_bytes())
+  //   avoided_copies          ops, bytes: see AvoidedCopies
+  //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
+  //                           though Tuning::programmatic_launch is on)
+  //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
+  //                           (the numbers of islands that must be done before), beside (see Island)
+  //   split_islands           likewise, those of split_sink; empty if they are the same
+  //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
+  //                           streams it waits for), forks (each: stream, source, task; see Fork), and
+  //     kind "call"           ops (of a group of fused ops: their names), attributes (of the op, if it names them: see
+  //                           fields.h; the first 16 elements of a list), programmatic (whether its first kernel is
+  //                           launched so), inputs and outputs, each: type, access (inputs: read, write, shape_only),
+  //                           buffer, memory
+  //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
+  //                           destination
+  //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
+  //     kind "switch"         index, bodies
+  //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
+  //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
+  //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
+  //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
+  //                           islands (of each body: its launches, and what the host issues between them; see
+  //                           Sequence; each: tasks, sunk, nodes)
+  //   reasons                 each: what, why (the rule), where, cost, remedy
+  // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(Where where = Where::current()) const;
+  // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
+  // of the device are blue, of further ones green, of the host orange, copies small and white (invariant copies
+  // dashed), branches and loops diamonds (orange where the host drives them); the numbers are the ids of tasks, as in
+  // the text. An edge leads from each task that writes a buffer to each that may read what it wrote, so none leaves a
+  // view; a dashed one from the last task of a stream to a task that waits for it for other reasons; a dotted one from
+  // a branch or loop to the first task of each body.
+  std::string explain_dot(Where where = Where::current()) const;
   // The memory that the plan needs, before run() allocates it; to_string() prints it. Code and captured graphs are not
   // included, because CUDA does not say what they take. All input shapes share one arena, but each that was bound keeps
-  // workspaces and host memory of its own, see CompileOptions::shape_cache_bytes. Prepares the ops, as bind() does, and
+  // workspaces and host memory of its own, see Limits::shape_cache_bytes. Prepares the ops, as bind() does, and
   // throws the same Errors.
   MemoryReport memory(Where where = Where::current());
 
@@ -232,12 +160,12 @@ class Program {
 
   // Runs steps. Returns when they are issued, not when they are done. Allocates nothing for shapes that are bound. In
   // the modes that sink, the first step for each set of input shapes runs interactively; then the step is captured, or
-  // later, see CompileOptions::capture_after.
+  // later, see Tuning::capture_after.
   // Throws Error, having changed nothing, if an input was not written, a feed has too few slices, or the stream of the
   // caller cannot be used.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
-  // Gives one step to a CUDA stream of the caller's, a cudaStream_t, and nothing else: the step runs after what the
+  // Gives one step to a CUDA stream of the caller's, and nothing else: the step runs after what the
   // stream was given so far and before what it is given later. The stream must belong to the target.
   //
   // If the caller is capturing the stream, the step becomes a part of the caller's graph, and runs whenever that graph
@@ -266,7 +194,7 @@ class Program {
   // Throws Error in a capture if the step has not run before with these input shapes, is not one launch, reads a feed,
   // or reads a Variable or input on another device; then nothing was captured. If the capture itself breaks, Error says
   // why; end it, and destroy what it holds.
-  void enqueue(void* stream, Where where = Where::current());
+  void enqueue(cudaStream_t stream, Where where = Where::current());
 
   // Waits for all steps. Throws Error if a step failed, naming the op and the step: that step and all that were issued
   // after it committed nothing. A failure is reported once, by the first of these calls: sync(), poll(), a call that
@@ -278,7 +206,8 @@ class Program {
   // would throw. Once it returns true, records and outputs can be read without waiting.
   bool poll(Where where = Where::current());
 
-  // Calls sync(), then returns every value recorded under `name` since the last read, oldest first. If more values were
+  // Calls sync(), then returns every value recorded under `name` since the last read, oldest first; of a value with
+  // several elements all of them, one after the other. If more values were
   // recorded than RecordOptions::capacity, the newest have overwritten the oldest: the first time a warning is logged,
   // and lost_records() counts them.
   template <class T = float>
@@ -336,7 +265,7 @@ class Program {
   AutomaticReport automatic_report(Where where = Where::current());
   // Counts the nodes that `sink` has captured for the input shapes written last, for launches of one step or of several
   // steps. Empty if nothing was captured yet.
-  std::optional<CaptureInfo> captured(bool several_steps = false, Where where = Where::current()) const;
+  std::optional<CaptureInfo> captured(LaunchOf steps = LaunchOf::one_step, Where where = Where::current()) const;
   // Writes a file with names for what profilers show of captured steps, which are ids of nodes, for
   // profiling/kernel_table.py and tools of your own. Each line is a JSON object:
   //
@@ -376,6 +305,7 @@ class Program {
  private:
   void close() noexcept;
   friend class ProgramAccess;
+  friend const struct Plan& plan_of(const Program& program);
   friend Program compile(const Graph& graph, const CompileOptions& options, Where where);
   class Impl;
   Program(const Graph& graph, const CompileOptions& options, Where where);

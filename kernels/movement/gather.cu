@@ -36,7 +36,7 @@ void gather_cuda(CudaArgs& a) {
   const auto& p = a.local<IndexedPlan>();
   with_word(p.word, [&]<class T>(T) {
     a.launch(gather_words<T>, launch_size(p.outer * p.count * p.width), a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0),
-             p, a.step(), a.node().id);
+             p, a.step(), a.id());
   });
 }
 

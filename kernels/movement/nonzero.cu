@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "device/device.h"
+#include "ir/bound_node.h"
+#include "ir/step_state.h"
 #include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
 
@@ -61,27 +63,27 @@ void for_any(DType dtype, const Body& body) {
 // The result has another size than was planned for. The first node that finds that is kept. Steps that were issued
 // behind a failed one run with `ok` 0, or with Progress::failed 1: what they find says nothing of the step that will be
 // run again.
-__device__ inline void miss_size(StepBlock* step, int node, std::int64_t count) {
+__device__ inline void miss_size(StepState* step, int node, std::int64_t count) {
   if (*static_cast<const volatile std::uint32_t*>(&step->ok) == 0) return;
   if (atomicCAS(&step->size_node, -1, node) == -1) step->size = count;
 }
 void miss_size(const CpuArgs& a, std::int64_t count) {
   auto miss = [&](std::int32_t& node, std::int64_t& size) {
     std::int32_t none = -1;
-    if (std::atomic_ref(node).compare_exchange_strong(none, a.node().id)) size = count;
+    if (std::atomic_ref(node).compare_exchange_strong(none, a.id())) size = count;
   };
-  if (StepBlock* step = a.step()) {
+  if (auto* step = static_cast<StepState*>(a.step())) {
     if (std::atomic_ref(step->ok).load() != 0) miss(step->size_node, step->size);
     return;
   }
-  HostStatus* status = a.node().status;
+  HostStatus* status = bound_node(a).status;
   if (status == nullptr || (status->step_failed && std::atomic_ref(*status->step_failed).load() != 0)) return;
   miss(status->size_node, status->size);
 }
 
 // Null `places` and `count`: there are none.
 __global__ void store_places(const std::int32_t* places, const std::int32_t* count, std::int32_t* out,
-                             std::int32_t* out_count, NonzeroPlan plan, StepBlock* step, int node) {
+                             std::int32_t* out_count, NonzeroPlan plan, StepState* step, int node) {
   wait_for_inputs();
   std::int64_t found = count ? *count : 0;
   for (std::int64_t i = thread_index(); i < plan.rows * plan.axes; i += all_threads()) {
@@ -107,7 +109,7 @@ void nonzero_cuda(CudaArgs& a) {
     });
   }
   a.launch(store_places, launch_size(std::max<std::int64_t>(plan.rows * plan.axes, 1)), places, count,
-           a.out<std::int32_t>(0), a.out<std::int32_t>(1), plan, a.step(), a.node().id);
+           a.out<std::int32_t>(0), a.out<std::int32_t>(1), plan, static_cast<StepState*>(a.step()), a.id());
 }
 
 template <class T>

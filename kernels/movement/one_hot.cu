@@ -35,8 +35,7 @@ void one_hot_cuda(CudaArgs& a) {
   auto [classes, dtype] = a.attrs<OneHotAttrs>();
   std::int64_t size = a.out_type(0).shape.size();
   for_any(dtype, [&]<class T>() {
-    a.launch(mark_indices<T>, launch_size(size), a.in<std::int32_t>(0), a.out<T>(0), size, classes, a.step(),
-             a.node().id);
+    a.launch(mark_indices<T>, launch_size(size), a.in<std::int32_t>(0), a.out<T>(0), size, classes, a.step(), a.id());
   });
 }
 

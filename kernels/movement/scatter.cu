@@ -104,13 +104,12 @@ const Key* sort_keys(CudaArgs& a, const ScatterPlan& plan) {
   const auto* indices = a.in<std::int32_t>(1);
   if (plan.of.count == 0) return keys;
   if (is_long(plan)) {
-    a.launch(pack_indices, launch_size(plan.of.count), indices, keys, plan, a.step(), a.node().id);
+    a.launch(pack_indices, launch_size(plan.of.count), indices, keys, plan, a.step(), a.id());
     return radix_sort<Key>(a, plan.sort, keys);
   }
   int padded = 2;
   while (padded < plan.of.count) padded *= 2;
-  a.launch(sort_indices, Extent{}, launch_size(padded / 2).block, 0, indices, keys, plan, padded, a.step(),
-           a.node().id);
+  a.launch(sort_indices, Extent{}, launch_size(padded / 2).block, 0, indices, keys, plan, padded, a.step(), a.id());
   return keys;
 }
 

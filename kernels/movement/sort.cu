@@ -141,8 +141,8 @@ const OpDef sort_op{
 
 }  // namespace
 
-Sorted sort(Arg x, int axis, bool descending, Placement placement) {
-  std::vector<Value> made = emit(sort_op, {x}, SortAttrs{axis, descending}, placement);
+Sorted sort(Arg x, int axis, SortOptions options, Placement placement) {
+  std::vector<Value> made = emit(sort_op, {x}, SortAttrs{axis, options.descending}, placement);
   return {made[0], made[1]};
 }
 

@@ -39,7 +39,7 @@ void take_cuda(CudaArgs& a) {
   TwoLines lines = two_lines(a.in_type(0).shape, a.in_type(1).shape, a.attrs<TakeAlongAttrs>().axis);
   with_word(word_size(a.in_type(0).dtype), [&]<class T>(T) {
     a.launch(take_words<T>, launch_size(a.out_type(0).shape.size()), a.in<T>(0), a.in<std::int32_t>(1), a.out<T>(0),
-             lines, a.step(), a.node().id);
+             lines, a.step(), a.id());
   });
 }
 

@@ -310,7 +310,7 @@ Fused strided_attention(const StridedArgs& a) {
 
 // The softmax of the scores, in memory; a query that sees no key has zeros.
 Value weights_of(const Value& q, const Value& k, const Arg& scale, bool is_causal) {
-  const Value scores = matmul(q, k, false, true) * scale;
+  const Value scores = matmul(q, k, {.transpose_b = true}) * scale;
   if (!is_causal) return softmax(scores);
   const Value ahead = dim(k, 2) - dim(q, 2);
   const Value is_seen = arange(k, 2) <= unsqueeze(arange(q, 2), 1) + ahead;
@@ -323,9 +323,9 @@ std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
   const Value width = maximum(cast(dim(q, 3), q.dtype()), 1.0);
   const Arg scale = options.scale != 0 ? Arg(options.scale) : Arg(rsqrt(width));
   const Value weights = weights_of(q, k, scale, options.causal);
-  const Value of_weights = matmul(g, v, false, true);
-  const Value of_scores = weights * (of_weights - sum(of_weights * weights, {-1}, true)) * scale;
-  return {matmul(of_scores, k), matmul(of_scores, q, true), matmul(weights, g, true)};
+  const Value of_weights = matmul(g, v, {.transpose_b = true});
+  const Value of_scores = weights * (of_weights - sum(of_weights * weights, {-1}, {.keep_axes = true})) * scale;
+  return {matmul(of_scores, k), matmul(of_scores, q, {.transpose_a = true}), matmul(weights, g, {.transpose_a = true})};
 }
 
 constexpr OpDef attention_grad_op = [] {

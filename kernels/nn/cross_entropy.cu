@@ -168,7 +168,7 @@ void cross_entropy_on(CudaArgs& a) {
   std::int64_t threads = blocks > 1 ? kThreads : std::clamp<std::int64_t>(logits[0], 1, kOneBlock / kWarp) * kWarp;
   a.launch(row_losses<T, Target>, Extent{static_cast<unsigned>(blocks)}, Extent{static_cast<unsigned>(threads)}, 0,
            a.in<T>(0), a.in<Target>(1), losses, Normalizers<T>{a.out<T>(1), a.out<T>(2)}, partial, logits[0], logits[1],
-           ignored_by(a.attrs<CrossEntropyOptions>()), a.step(), a.node().id);
+           ignored_by(a.attrs<CrossEntropyOptions>()), a.step(), a.id());
   if (blocks == 1 || losses.mean == nullptr) return;
   a.launch(add_partial_losses<T>, Extent{}, Extent{static_cast<unsigned>(kThreads)}, 0, partial, losses,
            static_cast<int>(blocks), logits[0]);
@@ -321,7 +321,7 @@ std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
   };
   if (!options.ignore_index) return {dx(logits)};
   // Targets that are no class are ignored, or the step has failed.
-  const Value is_class = any(is_target, {1}, true);
+  const Value is_class = any(is_target, {1}, {.keep_axes = true});
   const Value counts = logical_and(is_class, not_equal(targets, static_cast<double>(*options.ignore_index)));
   return {where(counts, dx(where(counts, logits, 0.0)), 0.0)};
 }

@@ -326,7 +326,7 @@ Prepared prepare_norm_grad(const PrepareArgs& p) {
 std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
   const auto& [epsilon, is_centered] = attrs.as<NormAttrs>();
   const Value &x = in[0], &gain = in[1], &g = in.back();
-  auto mean_of = [](const Value& v) { return mean(v, {-1}, true); };
+  auto mean_of = [](const Value& v) { return mean(v, {-1}, {.keep_axes = true}); };
   const Value centered = is_centered ? x - mean_of(x) : x;
   const Value rstd = rsqrt(mean_of(centered * centered) + epsilon);
   const Value n = centered * rstd, h = g * gain, along = h - n * mean_of(h * n);

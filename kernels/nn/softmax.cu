@@ -298,8 +298,8 @@ Prepared prepare_softmax_grad(const PrepareArgs& p) {
 std::vector<Value> grad_formula(std::span<const Value> in, const Attrs& attrs) {
   const auto& [axis, is_log] = attrs.as<SoftmaxAttrs>();
   const Value &y = in[0], &g = in[1];
-  if (is_log) return {g - exp(y) * sum(g, {axis}, true)};
-  return {y * (g - sum(g * y, {axis}, true))};
+  if (is_log) return {g - exp(y) * sum(g, {axis}, {.keep_axes = true})};
+  return {y * (g - sum(g * y, {axis}, {.keep_axes = true}))};
 }
 
 // An element is written by the thread that read it last, in place too.

@@ -180,12 +180,12 @@ __global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* 
 template <class T, class D>
 void fill_on(CudaArgs& a, const D& distribution) {
   std::int64_t size = a.out_type(0).shape.size();
-  a.launch(fill_random<D, T>, launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>), RandomSource(a, 1, a.node().id),
+  a.launch(fill_random<D, T>, launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>), RandomSource(a, 1, a.id()),
            distribution, a.out<T>(0), size);
 }
 template <class T, class D>
 void fill_on(const CpuArgs& a, const D& distribution) {
-  RandomSource source(a, 1, a.node().id);
+  RandomSource source(a, 1, a.id());
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
   std::int64_t size = a.out_type(0).shape.size();
@@ -332,7 +332,7 @@ struct DropoutAttrs {
 template <class Args>
 void dropout_body(Args& a) {
   const auto& attrs = a.template attrs<DropoutAttrs>();
-  RandomSource source(a, 1, attrs.node >= 0 ? attrs.node : a.node().id);
+  RandomSource source(a, 1, attrs.node >= 0 ? attrs.node : a.id());
   auto threshold = static_cast<std::uint32_t>(std::ceil(attrs.probability * 0x1p24));
   double scale = 1 / (1 - attrs.probability);
   if (a.out_type(0).dtype == DType::f32) {

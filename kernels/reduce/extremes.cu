@@ -121,7 +121,7 @@ std::vector<Value> extreme_grad(const GradArgs& a) {
   DType dtype = a.grads[0].dtype();
   DType wide = is_half(dtype) ? DType::f32 : dtype;
   Value is_most = emit(is_extreme_op, {arg(a.inputs[0]), arg(with_reduced_axes(a, attrs, a.outputs[0]))})[0];
-  Value count = sum(arg(as(wide, is_most)), attrs.axes, true);
+  Value count = sum(arg(as(wide, is_most)), attrs.axes, {.keep_axes = true});
   Value share = div(arg(as(wide, with_reduced_axes(a, attrs, a.grads[0]))), arg(count));
   return {where(arg(is_most), arg(as(dtype, share)), 0.0)};
 }
@@ -151,17 +151,17 @@ const OpDef argmin_op = place_op<Smaller>("argmin");
 
 }  // namespace
 
-Value max(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return emit(max_op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
+Value max(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return emit(max_op, {x}, ReduceAttrs{std::move(axes.list), options.keep_axes}, placement)[0];
 }
-Value min(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return emit(min_op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
+Value min(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return emit(min_op, {x}, ReduceAttrs{std::move(axes.list), options.keep_axes}, placement)[0];
 }
-Value argmax(Arg x, int axis, bool keep_axis, Placement placement) {
-  return emit(argmax_op, {x}, ReduceAttrs{{axis}, keep_axis}, placement)[0];
+Value argmax(Arg x, int axis, ReduceOptions options, Placement placement) {
+  return emit(argmax_op, {x}, ReduceAttrs{{axis}, options.keep_axes}, placement)[0];
 }
-Value argmin(Arg x, int axis, bool keep_axis, Placement placement) {
-  return emit(argmin_op, {x}, ReduceAttrs{{axis}, keep_axis}, placement)[0];
+Value argmin(Arg x, int axis, ReduceOptions options, Placement placement) {
+  return emit(argmin_op, {x}, ReduceAttrs{{axis}, options.keep_axes}, placement)[0];
 }
 
 }  // namespace graphsink

@@ -153,7 +153,7 @@ std::vector<Value> prod_formula(std::span<const Value> in, const Attrs& attrs) {
   while (!reduced.empty()) {
     const int axis = reduced.front();
     reduced.erase(reduced.begin());
-    dx = dx * others_along(axis, reduced.empty() ? x : prod(x, reduced, true));
+    dx = dx * others_along(axis, reduced.empty() ? x : prod(x, reduced, {.keep_axes = true}));
   }
   return {dx};
 }
@@ -186,7 +186,7 @@ std::vector<Value> logsumexp_grad(const GradArgs& a) {
   Value x = a.inputs[0], y = with_reduced_axes(a, attrs, a.outputs[0]), g = with_reduced_axes(a, attrs, a.grads[0]);
   if (!is_half(dtype)) return emit(logsumexp_grad_op, {Arg(g, a.where), x, y});
   x = cast(Arg(x, a.where), DType::f32);
-  y = logsumexp(Arg(x, a.where), attrs.axes, true);
+  y = logsumexp(Arg(x, a.where), attrs.axes, {.keep_axes = true});
   Value dx = emit(logsumexp_grad_op, {Arg(cast(Arg(g, a.where), DType::f32), a.where), x, y})[0];
   return {cast(Arg(dx, a.where), dtype)};
 }
@@ -210,23 +210,23 @@ const OpDef prod_op = fold_op<Product, Product, float, double, half, bfloat16, s
 const OpDef logsumexp_op = fold_op<CpuLogSumExp, LogSumExp, float, double, half, bfloat16>(
     "logsumexp", infer_fold<float, double, half, bfloat16>, logsumexp_grad);
 
-Value folded(const OpDef& op, const Arg& x, Axes axes, bool keep_axes, Placement placement) {
-  return emit(op, {x}, ReduceAttrs{std::move(axes.list), keep_axes}, placement)[0];
+Value folded(const OpDef& op, const Arg& x, Axes axes, ReduceOptions options, Placement placement) {
+  return emit(op, {x}, ReduceAttrs{std::move(axes.list), options.keep_axes}, placement)[0];
 }
 
 }  // namespace
 
-Value any(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return folded(any_op, x, std::move(axes), keep_axes, placement);
+Value any(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return folded(any_op, x, std::move(axes), options, placement);
 }
-Value all(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return folded(all_op, x, std::move(axes), keep_axes, placement);
+Value all(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return folded(all_op, x, std::move(axes), options, placement);
 }
-Value prod(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return folded(prod_op, x, std::move(axes), keep_axes, placement);
+Value prod(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return folded(prod_op, x, std::move(axes), options, placement);
 }
-Value logsumexp(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return folded(logsumexp_op, x, std::move(axes), keep_axes, placement);
+Value logsumexp(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return folded(logsumexp_op, x, std::move(axes), options, placement);
 }
 
 }  // namespace graphsink

@@ -139,11 +139,11 @@ const OpDef sum_like_op{.name = "sum_like",
                         .bodies = {kSumLikeTiles, sum_like_cuda},
                         .grad = sum_like_grad};
 
-Value sum(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return emit(sum_op, {x}, SumAttrs{std::move(axes.list), keep_axes, false}, placement)[0];
+Value sum(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return emit(sum_op, {x}, SumAttrs{std::move(axes.list), options.keep_axes, false}, placement)[0];
 }
-Value mean(Arg x, Axes axes, bool keep_axes, Placement placement) {
-  return emit(mean_op, {x}, SumAttrs{std::move(axes.list), keep_axes, true}, placement)[0];
+Value mean(Arg x, Axes axes, ReduceOptions options, Placement placement) {
+  return emit(mean_op, {x}, SumAttrs{std::move(axes.list), options.keep_axes, true}, placement)[0];
 }
 Value sum_like(Arg x, Arg like, Placement placement) { return emit(sum_like_op, {x, like}, LikeAttrs{}, placement)[0]; }
 

@@ -36,7 +36,7 @@ void check_any(Args& a, int node) {
 }
 template <class Args>
 void check_itself(Args& a) {
-  check_any(a, a.node().id);
+  check_any(a, a.id());
 }
 template <class Args>
 void check_other(Args& a) {

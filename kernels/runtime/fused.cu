@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ir/bound_node.h"
 #include "kernels/runtime/fused_plan.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/strided_copy.h"
@@ -18,7 +19,7 @@ namespace {
 // Calls run(CpuArgs) for a part or a reduction, with these addresses.
 template <class Run>
 void run_op(const FusedInstruction& instruction, const CpuArgs& a, void* const* pointers, const Run& run) {
-  BoundNode node = a.node();
+  BoundNode node = bound_node(a);
   node.op = instruction.op->op;
   node.attrs = &instruction.op->attrs;
   node.pointers = pointers;

@@ -24,7 +24,7 @@ Prepared prepare_fused_kernel(const PrepareArgs& p) {
   if (p.types.size() + 1 + made.words.size() > kMostWords)
     throw Error(std::string(p.op), p.where,
                 "its operands are broadcast in too many ways for the parameters of a kernel",
-                "set CompileOptions::fuse to false");
+                "set Tuning::fuse to false");
   auto kernel = load_kernel(made.source, p);
   return {std::make_shared<FusedKernel>(FusedKernel{std::move(kernel), made.grid, made.block, std::move(made.words)})};
 }

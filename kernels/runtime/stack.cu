@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "ir/bound_node.h"
 #include "ir/system_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/runtime/system_parts.h"
@@ -28,11 +29,11 @@ struct Moves {
   unsigned char* stack(int k) const { return address(k, direction == Direction::from_stacks); }
   std::size_t bytes(int k) const { return slice_type(k).bytes(); }
   // Which node fails the step if there is no such place.
-  int node() const { return direction == Direction::to_stacks ? a.attrs<NodeAttrs>().id : a.node().id; }
+  int node() const { return direction == Direction::to_stacks ? a.attrs<NodeAttrs>().id : a.id(); }
 
  private:
   unsigned char* address(int k, bool is_input) const {
-    return static_cast<unsigned char*>(a.node().pointers[is_input ? k : a.inputs() + k]);
+    return static_cast<unsigned char*>(bound_node(a).pointers[is_input ? k : a.inputs() + k]);
   }
   const TensorType& stack_type(int k) const {
     return direction == Direction::from_stacks ? a.in_type(k) : a.out_type(k);

@@ -22,7 +22,7 @@ void for_index(DType dtype, const Body& body) {
 
 void index_cuda(CudaArgs& a) {
   for_index(a.in_type(0).dtype, [&]<class T>() {
-    a.launch(check_index<T>, Extent{}, Extent{}, 0, a.in<T>(0), a.out<std::int32_t>(0), a.step(), a.node().id,
+    a.launch(check_index<T>, Extent{}, Extent{}, 0, a.in<T>(0), a.out<std::int32_t>(0), a.step(), a.id(),
              a.attrs<SwitchIndexAttrs>().bodies);
   });
 }

@@ -7,6 +7,7 @@
 #include "base/at.h"
 #include "device/host_memory.h"
 #include "device/step_times.h"
+#include "ir/step_state.h"
 #include "ir/system_ops.h"
 #include "kernels/runtime/stack.h"
 #include "kernels/runtime/system_parts.h"
@@ -15,6 +16,8 @@
 
 namespace graphsink {
 namespace {
+
+StepState* state_of(const BodyArgs& a) { return static_cast<StepState*>(a.step()); }
 
 constexpr Extent kBlock{static_cast<unsigned>(kThreads)};
 
@@ -29,7 +32,7 @@ struct Feeds {
 
 // Blocks (., y) load feed y. Nothing here may read `ok`, which the first thread sets meanwhile.
 __global__ void load_feeds(const void* const* table, const std::int64_t* strides, Feeds feeds, int count,
-                           StepBlock* step) {
+                           StepState* step) {
   wait_for_inputs();
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) step->ok = step->error_node < 0 ? 1 : 0;
   auto y = static_cast<int>(blockIdx.y);
@@ -50,12 +53,12 @@ void begin_cuda(CudaArgs& a) {
     }
     Extent grid{static_cast<unsigned>(std::min(blocks, kMaxBlocks)), static_cast<unsigned>(std::max(count, 1))};
     a.launch(load_feeds, grid, kBlock, 0, a.in<const void*>(0) + first, a.in<std::int64_t>(1) + first, feeds, count,
-             a.step());
+             state_of(a));
   }
 }
 
 void begin_cpu(const CpuArgs& a) {
-  StepBlock* step = a.step();
+  StepState* step = state_of(a);
   step->ok = step->error_node < 0 ? 1 : 0;
   for (int i = 0; i < a.outputs(); ++i) {
     const auto* slice = a.in<const std::byte*>(0)[i] + a.in<std::int64_t>(1)[i] * step->slice;
@@ -76,11 +79,12 @@ struct Records {
   const void* value[kRecords];
   double* ring[kRecords];
   std::uint32_t capacity[kRecords];
+  std::int32_t elements[kRecords];
   DType dtype[kRecords];
 };
 
 // The next step of the launch begins where this one ends.
-HD void tell_time(StepBlock* step, std::uint32_t ok) {
+HD void tell_time(StepState* step, std::uint32_t ok) {
   if (step->times == nullptr) return;
   std::int64_t now = device_now();
   StepTime& time = step->times->ring[step->timed % StepTimes::kCapacity];
@@ -91,7 +95,7 @@ HD void tell_time(StepBlock* step, std::uint32_t ok) {
   step->began = now;
 }
 
-HD void tell_failure(Progress* progress, const StepBlock* step) {
+HD void tell_failure(Progress* progress, const StepState* step) {
   put(progress->error_node, step->error_node);
   put(progress->error_step, step->error_step);
   put(progress->error, step->error);
@@ -102,12 +106,20 @@ HD void tell_failure(Progress* progress, const StepBlock* step) {
 }
 
 // Keeps each value in its ring; the launch with the last of them ends the step. One block.
-__global__ void keep_records(Records records, int count, bool is_last, StepBlock* step, Progress* progress) {
+__global__ void keep_records(Records records, int count, bool is_last, StepState* step, Progress* progress) {
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
   fence_for_host();  // who sees a value of this step sees that the steps before it have ended
-  for (int i = static_cast<int>(threadIdx.x); ok != 0 && i < count; i += static_cast<int>(blockDim.x)) {
-    records.ring[i][recorded % records.capacity[i]] = read_float(records.value[i], records.dtype[i]);
+  const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (int i = thread; ok != 0 && i < count; i += threads) {
+    if (records.elements[i] == 1)
+      records.ring[i][recorded % records.capacity[i]] = read_float(records.value[i], records.dtype[i]);
+  }
+  for (int i = 0; ok != 0 && i < count; ++i) {  // values of several elements take all threads
+    const int elements = records.elements[i];
+    if (elements == 1) continue;
+    double* place = records.ring[i] + static_cast<std::int64_t>(recorded % records.capacity[i]) * elements;
+    for (int k = thread; k < elements; k += threads) place[k] = read_float(records.value[i], records.dtype[i], k);
   }
   __syncthreads();  // all have read the step block
   if (!is_last || threadIdx.x != 0) return;
@@ -132,28 +144,30 @@ void end_cuda(CudaArgs& a) {
     Records records{};
     int count = std::min(a.inputs() - first, kRecords);
     for (int i = 0; i < count; ++i) {
-      std::int64_t capacity = attrs.capacities[at(first + i)];
+      const std::int64_t capacity = attrs.capacities[at(first + i)], elements = a.in_type(first + i).shape.size();
       records.value[i] = a.in<void>(first + i);
-      records.ring[i] = std::exchange(ring, ring + capacity);
+      records.ring[i] = std::exchange(ring, ring + capacity * elements);
+      records.elements[i] = static_cast<std::int32_t>(elements);
       records.capacity[i] = static_cast<std::uint32_t>(capacity);
       records.dtype[i] = a.in_type(first + i).dtype;
     }
-    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= a.inputs(), a.step(),
+    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= a.inputs(), state_of(a),
              attrs.progress);
   }
 }
 
 void end_cpu(const CpuArgs& a) {
-  StepBlock* step = a.step();
+  StepState* step = state_of(a);
   const auto& attrs = a.attrs<EndAttrs>();
   bool ok = step->ok != 0;
   if (ok) {
     auto* ring = a.out<double>(0);
     for (int i = 0; i < a.inputs(); ++i) {
-      std::int64_t capacity = attrs.capacities[at(i)];
-      double value = read_float(a.in<void>(i), a.in_type(i).dtype);
-      put(ring[step->records % capacity], value);  // the host may read the old one
-      ring += capacity;
+      const std::int64_t capacity = attrs.capacities[at(i)], elements = a.in_type(i).shape.size();
+      double* place = ring + step->records % capacity * elements;
+      for (std::int64_t k = 0; k < elements; ++k)  // the host may read the old ones
+        put(place[k], read_float(a.in<void>(i), a.in_type(i).dtype, k));
+      ring += capacity * elements;
     }
     ++step->records;
     ++step->step;
@@ -174,14 +188,14 @@ const OpDef end_op{.name = "end_step",
 // --- check_host
 
 __global__ void read_host_flag(const volatile std::uint32_t* failed, const volatile std::int32_t* node,
-                               StepBlock* step) {
+                               StepState* step) {
   wait_for_inputs();
   if (*failed != 0) fail_step(step, *node, StepError::unknown, 0);  // HostStatus has the message
 }
 
 void check_host_cuda(CudaArgs& a) {
   const auto& flag = a.attrs<HostFlagAttrs>();
-  a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, a.step());
+  a.launch(read_host_flag, Extent{}, Extent{}, 0, flag.failed, flag.node, state_of(a));
 }
 
 const OpDef check_host_op{.name = "check_host",
@@ -192,7 +206,7 @@ const OpDef check_host_op{.name = "check_host",
 // --- check_device
 
 // A node that failed says which it is; without one the step had failed before it began.
-__global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
+__global__ void read_step_block(const StepState* theirs, StepState* step) {
   wait_for_inputs();
   if (theirs->ok != 0 || theirs->error_node < 0) return;
   if (theirs->size_node >= 0 && step->size_node < 0) {
@@ -202,7 +216,9 @@ __global__ void read_step_block(const StepBlock* theirs, StepBlock* step) {
   fail_step(step, theirs->error_node, theirs->error, theirs->error_index);
 }
 
-void check_device_cuda(CudaArgs& a) { a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepBlock>(0), a.step()); }
+void check_device_cuda(CudaArgs& a) {
+  a.launch(read_step_block, Extent{}, Extent{}, 0, a.in<StepState>(0), state_of(a));
+}
 
 const OpDef check_device_op{.name = "check_device",
                             .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host

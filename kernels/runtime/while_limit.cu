@@ -12,8 +12,7 @@ __global__ void refuse_more(const bool* is_unfinished, StepBlock* step, int node
 }
 
 void limit_cuda(CudaArgs& a) {
-  a.launch(refuse_more, Extent{}, Extent{}, 0, a.in<bool>(0), a.step(), a.node().id,
-           a.attrs<WhileLimitAttrs>().iterations);
+  a.launch(refuse_more, Extent{}, Extent{}, 0, a.in<bool>(0), a.step(), a.id(), a.attrs<WhileLimitAttrs>().iterations);
 }
 
 void limit_cpu(const CpuArgs& a) {

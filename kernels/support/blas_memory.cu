@@ -37,7 +37,7 @@ void expect_room(int buffers, int threads) {
   throw Error("cpu", Where(),
               "OpenBLAS needs addresses for " + std::to_string(kBufferMebibytes) + " MiB for each of " +
                   std::to_string(threads) + " threads, and a limit of the process leaves fewer",
-              "raise the limit (ulimit -v, ulimit -d), compile with fewer threads (CompileOptions::threads), or start "
+              "raise the limit (ulimit -v, ulimit -d), compile with fewer threads (Tuning::threads), or start "
               "with OPENBLAS_NUM_THREADS=1",
               ErrorCode::out_of_memory);
 }

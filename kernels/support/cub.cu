@@ -117,7 +117,7 @@ template <class Item>
 const Item* radix_sort(CudaArgs& a, const RadixSort& sort, void* workspace) {
 #ifdef __CUDACC__
   const Item* sorted = nullptr;
-  check_cuda(cub_sort(workspace, sort, sorted, a.stream()), kSortCall, a.node());
+  check_cuda(cub_sort(workspace, sort, sorted, a.stream()), kSortCall, a);
   a.count_kernel();
   return sorted;
 #else
@@ -152,7 +152,7 @@ template <class T>
 void scan(CudaArgs& a, const T* x, T* out, std::int64_t length, std::int64_t step, bool exclusive,
           [[maybe_unused]] void* workspace, [[maybe_unused]] std::size_t bytes) {
 #ifdef __CUDACC__
-  check_cuda(cub_scan(workspace, bytes, x, out, length, step, exclusive, a.stream()), kScanCall, a.node());
+  check_cuda(cub_scan(workspace, bytes, x, out, length, step, exclusive, a.stream()), kScanCall, a);
   a.count_kernel();
 #else
   a.launch(scan_by_one_thread<T>, Extent{}, Extent{}, 0, x, out, length, step, exclusive);

@@ -93,7 +93,7 @@ template <class T>
 void select_nonzero(CudaArgs& a, const T* x, std::int32_t size, std::int32_t* places, std::int32_t* count,
                     [[maybe_unused]] void* workspace, [[maybe_unused]] std::size_t bytes) {
 #ifdef __CUDACC__
-  check_cuda(cub_select(workspace, bytes, x, size, places, count, a.stream()), "cub::DeviceSelect::If", a.node());
+  check_cuda(cub_select(workspace, bytes, x, size, places, count, a.stream()), "cub::DeviceSelect::If", a);
   a.count_kernel();
 #else
   a.launch(select_by_one_thread<T>, Extent{}, Extent{}, 0, IsNonzero<T>{x}, size, places, count);

@@ -11,16 +11,16 @@ namespace graphsink {
 inline constexpr DType kAllDTypes[] = {f32, f64, f16, bf16, i32, i64, u8, boolean};
 
 // Reads a floating-point number of any size.
-HD double read_float(const void* address, DType dtype) {
+HD double read_float(const void* address, DType dtype, std::int64_t i = 0) {
   switch (dtype) {
     case DType::f16:
-      return double{*static_cast<const half*>(address)};
+      return double{static_cast<const half*>(address)[i]};
     case DType::bf16:
-      return double{*static_cast<const bfloat16*>(address)};
+      return double{static_cast<const bfloat16*>(address)[i]};
     case DType::f64:
-      return *static_cast<const double*>(address);
+      return static_cast<const double*>(address)[i];
     default:
-      return double{*static_cast<const float*>(address)};
+      return double{static_cast<const float*>(address)[i]};
   }
 }
 

@@ -25,9 +25,9 @@ struct Model {
   std::vector<Variable> variables;  // all that the graph reads or changes
   // Its feeds are inputs of the graph that have another size in each step, so that a run is of one step; `count` is 1.
   bool has_one_step_a_run = false;
-  // CompileOptions::fuse. Models that measure what issuing many ops costs turn it off.
+  // Tuning::fuse. Models that measure what issuing many ops costs turn it off.
   bool fuse = true;
-  bool programmatic_launch = false;  // CompileOptions::programmatic_launch
+  bool programmatic_launch = false;  // Tuning::programmatic_launch
 };
 
 // Gives `program`, compiled from the model's graph, the data for the coming steps.

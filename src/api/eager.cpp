@@ -3,7 +3,9 @@
 #include "base/at.h"
 #include "device/device.h"
 #include "graphsink/program.h"
+#include "ir/bound_node.h"
 #include "ir/graph_data.h"
+#include "ir/step_state.h"
 
 namespace graphsink {
 namespace {
@@ -12,8 +14,8 @@ namespace {
 class EagerRunner {
  public:
   explicit EagerRunner(DeviceId id)
-      : device_(open_device(id)), stream_(device_->make_stream()), block_(device_->allocate(sizeof(StepBlock))) {
-    StepBlock block;
+      : device_(open_device(id)), stream_(device_->make_stream()), block_(device_->allocate(sizeof(StepState))) {
+    StepState block;
     device_->upload(*stream_, block_.get(), &block, sizeof block);
   }
 
@@ -89,7 +91,7 @@ class EagerRunner {
     node.local = prepared.data.get();
     node.workspace = workspace.get();
     node.workspace_bytes = prepared.workspace;
-    node.step = static_cast<StepBlock*>(block_.get());
+    node.step = static_cast<StepState*>(block_.get());
     node.status = &status_;
     node.id = 0;
     node.where = where;
@@ -98,11 +100,11 @@ class EagerRunner {
   }
 
   void check(const OpDef& op, const Where& where) {
-    StepBlock block;
+    StepState block;
     device_->copy(*stream_, &block, block_.get(), sizeof block);
     device_->wait(*stream_);
     if (block.ok) return;
-    StepBlock clean;
+    StepState clean;
     device_->upload(*stream_, block_.get(), &clean, sizeof clean);
     const HostStatus thrown = std::exchange(status_, {});
     if (thrown.failed) throw body_error(std::string(op.name), where, thrown.what);

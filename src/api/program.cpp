@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "api/plan_of.h"
 #include "api/program_impl.h"
 #include "base/left_behind.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 
@@ -36,10 +38,10 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
   };
   constexpr int kMostThreads = 1024;
   constexpr std::chrono::milliseconds kMostPatience = std::chrono::hours(24 * 36525);
-  std::chrono::milliseconds patience = options.host_op_patience;
-  expect(options.capture_after >= 0, "capture_after", options.capture_after,
+  std::chrono::milliseconds patience = options.limits.host_op_patience;
+  expect(options.tuning.capture_after >= 0, "capture_after", options.tuning.capture_after,
          "give a number of steps, or 0 to capture when it pays");
-  expect(options.threads >= 0 && options.threads <= kMostThreads, "threads", options.threads,
+  expect(options.tuning.threads >= 0 && options.tuning.threads <= kMostThreads, "threads", options.tuning.threads,
          "give a number of threads, at most 1024, or 0 for one on each core");
   expect(options.guards.replay_every >= 0, "guards.replay_every", options.guards.replay_every,
          "give a number of runs, or 0 for never");
@@ -58,7 +60,11 @@ Program::Impl& Program::impl_without_wait(const Where& where) const {
   return *impl_;
 }
 
-const Plan& Program::plan(Where where) const { return impl(where).plan(); }
+const Plan& plan_of(const Program& program) { return program.impl(Where::current()).plan(); }
+PlanSummary Program::plan(Where where) const {
+  Impl& program = impl(where);
+  return summary(program.plan(), program.facts());
+}
 std::string Program::explain(Where where) const {
   Impl& program = impl(where);
   return program.plan().explain(program.facts());
@@ -67,6 +73,7 @@ std::string Program::explain_json(Where where) const {
   Impl& program = impl(where);
   return program.plan().explain_json(program.facts());
 }
+std::string Program::explain_dot(Where where) const { return impl(where).plan().explain_dot(); }
 
 void Program::write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where) {
   tensor.require_valid("write", where);
@@ -86,7 +93,7 @@ void Program::bind_memory(const Variable& variable, void* memory, std::size_t by
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }
 void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
-void Program::enqueue(void* stream, Where where) { impl(where).enqueue(stream, impl_, where); }
+void Program::enqueue(cudaStream_t stream, Where where) { impl(where).enqueue(stream, impl_, where); }
 void Program::sync(Where where) { impl(where).sync(where); }
 bool Program::poll(Where where) { return impl_without_wait(where).poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {
@@ -105,8 +112,8 @@ std::int64_t Program::steps(Where where) { return impl(where).steps(where); }
 void Program::set_steps(std::int64_t steps, Where where) { impl(where).set_steps(steps, where); }
 Counters Program::counters(Where where) const { return impl(where).counters(); }
 AutomaticReport Program::automatic_report(Where where) { return impl(where).automatic_report(); }
-std::optional<CaptureInfo> Program::captured(bool several_steps, Where where) const {
-  return impl(where).captured(several_steps);
+std::optional<CaptureInfo> Program::captured(LaunchOf steps, Where where) const {
+  return impl(where).captured(steps == LaunchOf::several_steps);
 }
 std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) { return impl(where).time_ops(steps, where); }
 void Program::write_node_names(const std::string& path, Where where) const {

@@ -16,8 +16,8 @@ Plan Program::Impl::make_current_plan() const {
   PlanOptions options;
   options.check_finite = options_.check_finite;
   options.default_placement = options_.default_placement;
-  options.fuse = options_.fuse;
-  options.programmatic_launch = options_.programmatic_launch;
+  options.fuse = options_.tuning.fuse;
+  options.programmatic_launch = options_.tuning.programmatic_launch;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());
   // The passes only read the snapshot of the graph. `view` does not own it.
@@ -34,7 +34,7 @@ void Program::Impl::allocate_status(const Where& where) {
     memory_.allocate_control();
     status_.allocate(&memory_.control()->block, running_calls_);
     runner_.allocate(memory_.control());
-    StepBlock block;
+    StepState block;
     device().upload(stream(), &memory_.control()->block, &block, sizeof block);
   });
   records_.allocate(plan(), device(), *this, where);
@@ -70,9 +70,9 @@ void Program::Impl::watch_host_ops() {
   std::string loops;
   for (const Node& node : graph_.nodes)
     if (node.op == &while_op) loops += (loops.empty() ? "while_ (" : ", while_ (") + to_string(node.where) + ")";
-  if (watch_ || (!has_any && loops.empty()) || options_.host_op_patience.count() <= 0) return;
+  if (watch_ || (!has_any && loops.empty()) || options_.limits.host_op_patience.count() <= 0) return;
   try {
-    watch_.emplace(running_calls_, runner_.launches(), std::move(loops), options_.host_op_patience, log_);
+    watch_.emplace(running_calls_, runner_.launches(), std::move(loops), options_.limits.host_op_patience, log_);
   } catch (const std::system_error& e) {
     log_.warn({"nobody watches ops on the host and loops, there is no thread for it: ", e.what()});
   }

@@ -6,7 +6,7 @@
 
 namespace graphsink {
 
-Stream& Program::Impl::callers_stream(const char* call, void* stream, const Where& where) {
+Stream& Program::Impl::callers_stream(const char* call, cudaStream_t stream, const Where& where) {
   try {
     return session_.borrowed_stream(stream);
   } catch (const Error& e) {
@@ -44,7 +44,7 @@ void Program::Impl::require_enqueue(const Where& where) {
   inputs_.check(plan, 1, where);
 }
 
-void Program::Impl::enqueue(void* stream, const std::shared_ptr<Impl>& self, const Where& where) {
+void Program::Impl::enqueue(cudaStream_t stream, const std::shared_ptr<Impl>& self, const Where& where) {
   require_caller("enqueue", where);
   Stream& callers = callers_stream("enqueue", stream, where);
   if (!device().is_captured_by_others(callers)) return run(sink, {.steps = 1, .stream = stream}, where);

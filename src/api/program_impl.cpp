@@ -25,20 +25,20 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       graph_(*graph.data()),
       original_(graph.data()),
       session_(options.target, options.further_devices, log_,
-               {options.flush_denormals, options.threads, options.guards.share_all}),
+               {options.flush_denormals, options.tuning.threads, options.guards.share_all}),
       variables_(session_),
       status_(graph_, session_, variables_),
       memory_(graph_, session_),
       records_(log_),
       inputs_(graph_, session_.device(), session_.shared_device(), session_.shared_stream()),
       has_result_sizes_(inputs_.have_result_sizes()),
-      capture_policy_(inputs_.have_open_dimensions(), options.capture_after),
+      capture_policy_(inputs_.have_open_dimensions(), options.tuning.capture_after),
       runner_(session_, status_, capture_policy_, log_,
               [this](ShapeEntry& entry, const CapturedGraph& captured) {
                 if (options_.guards.arguments) argument_audit_.examine(entry, captured);
                 node_names_.add(captured);
               }),
-      shapes_(options.shape_cache_bytes, options.shape_cache_shapes, capture_policy_, log_),
+      shapes_(options.limits.shape_cache_bytes, options.limits.shape_cache_shapes, capture_policy_, log_),
       runs_(shapes_, capture_policy_, runner_, status_),
       argument_audit_(session_.device(), log_),
       node_names_(log_, session_.device().target().has_profiled_nodes),
@@ -128,7 +128,7 @@ void Program::Impl::require_issuer(const char* call, const Where& where) const {
       "stream that the function is given");
 }
 
-void Program::Impl::wait_for_caller(void* stream, const Where& where) {
+void Program::Impl::wait_for_caller(cudaStream_t stream, const Where& where) {
   try {
     device().make_wait(this->stream(), session_.borrowed_stream(stream));
   } catch (const Error& e) {

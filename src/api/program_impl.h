@@ -50,7 +50,7 @@ class Program::Impl final : private Allocator {
   void bind(const Where& where);
   void run(Mode mode, const RunOptions& options, const Where& where);
   // `self` owns this; the caller's graph keeps it.
-  void enqueue(void* stream, const std::shared_ptr<Impl>& self, const Where& where);
+  void enqueue(cudaStream_t stream, const std::shared_ptr<Impl>& self, const Where& where);
   void sync(const Where& where);
   bool poll(const Where& where);
   void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);
@@ -103,11 +103,11 @@ class Program::Impl final : private Allocator {
   void require_enqueue(const Where& where);
   // Throws Error unless time_ops() can measure the steps.
   void require_timeable(const Where& where);
-  Stream& callers_stream(const char* call, void* stream, const Where& where);
+  Stream& callers_stream(const char* call, cudaStream_t stream, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
-  void wait_for_caller(void* stream, const Where& where);
+  void wait_for_caller(cudaStream_t stream, const Where& where);
   // The same for a write; throws Error for a stream that is being captured.
-  void begin_write(void* stream, const Where& where);
+  void begin_write(cudaStream_t stream, const Where& where);
   // Ends a write: the next launch of a graph of the caller's, which is not ordered with the program's stream, finds all
   // that the host has given to that stream.
   void finish_write(const WriteOptions& options);

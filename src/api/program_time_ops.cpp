@@ -1,6 +1,7 @@
 // Program::time_ops(): how long each op takes.
 #include "api/program_impl.h"
 #include "base/at.h"
+#include "ir/bound_node.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {

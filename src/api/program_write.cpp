@@ -33,7 +33,7 @@ TensorType fixed_input(const Node& node, const Where& where) {
 
 std::string name_of(const Variable& variable) { return "Variable \"" + variable.name() + "\""; }
 
-void Program::Impl::begin_write(void* stream, const Where& where) {
+void Program::Impl::begin_write(cudaStream_t stream, const Where& where) {
   Stream& callers = callers_stream("write", stream, where);
   if (device().is_captured_by_others(callers)) {
     throw Error("write", where, "the stream of the caller is being captured, and every launch would copy the same data",

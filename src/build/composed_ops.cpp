@@ -60,7 +60,7 @@ void check_norm(const Composed& c, const Value& x, std::initializer_list<std::pa
 }
 
 Value squared_mean(const Composed& c, const Value& x, const std::vector<int>& axes, bool keep_axes) {
-  return mean(c.arg(mul(c.arg(x), c.arg(x), c.placement)), axes, keep_axes, c.placement);
+  return mean(c.arg(mul(c.arg(x), c.arg(x), c.placement)), axes, {.keep_axes = keep_axes}, c.placement);
 }
 
 // 1 / sqrt(spread + epsilon)
@@ -132,18 +132,19 @@ Value Value::operator[](const Index& index) const {
   return squeeze(Arg(slice(Arg(*this, where), {i}, {i == -1 ? to_end : i + 1}), where), 0);
 }
 
-Value var(Arg x, Axes axes, bool keep_axes, double correction, Placement placement) {
+Value var(Arg x, Axes axes, VarOptions options, Placement placement) {
   Composed c("var", x.where(), placement);
+  const double correction = options.correction;
   Value operand = c.values({x})[0];
   c.expect_floats(operand, "the operand");
   if (!std::isfinite(correction)) c.fail("the correction is " + number_text(correction), "pass 0 or 1");
   Value wide = c.wide(operand), center;
   try {
-    center = mean(c.arg(wide), axes, true, placement);
+    center = mean(c.arg(wide), axes, {.keep_axes = true}, placement);
   } catch (const Error& e) {  // the axes are wrong
     c.fail(e.problem(), e.remedy());
   }
-  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), placement), axes.list, keep_axes);
+  Value result = squared_mean(c, sub(c.arg(wide), c.arg(center), placement), axes.list, options.keep_axes);
   if (correction != 0) {
     std::variant<double, Value> count = count_over(c, operand, axes.list, wide.dtype());
     if (const double* n = std::get_if<double>(&count)) {
@@ -203,7 +204,8 @@ BatchNorm batch_norm(Arg x, Arg gain, Arg bias, double epsilon, Placement placem
   std::vector<int> axes{0};
   for (int d = 2; d < operand.shape().rank(); ++d) axes.push_back(d);
   Value wide = c.wide(operand);
-  Value center = mean(c.arg(wide), axes, true, placement), centred = sub(c.arg(wide), c.arg(center), placement);
+  Value center = mean(c.arg(wide), axes, {.keep_axes = true}, placement),
+        centred = sub(c.arg(wide), c.arg(center), placement);
   Value spread = squared_mean(c, centred, axes, true);
   Value y = scaled(c, centred, spread, epsilon, g, b, operand.dtype());
   std::int64_t channels = operand.shape()[1];
@@ -237,7 +239,7 @@ Value group_norm(Arg x, int groups, Arg gain, Arg bias, double epsilon, Placemen
   }
   Value wide = c.wide(operand);
   Value grouped = reshape(c.arg(wide), {keep(0), groups, -1});
-  Value centred = sub(c.arg(grouped), c.arg(mean(c.arg(grouped), {2}, true, placement)), placement);
+  Value centred = sub(c.arg(grouped), c.arg(mean(c.arg(grouped), {2}, {.keep_axes = true}, placement)), placement);
   Value spread = squared_mean(c, centred, {2}, true);
   Value normed = mul(c.arg(centred), c.arg(inverse_deviation(c, spread, epsilon)), placement);
   int rank = wide.shape().rank();
@@ -254,8 +256,8 @@ Value masked_mean(Arg values, Arg mask, Placement placement) {
   Value wide = c.wide(in[0]);
   Value kept = where(c.arg(in[1]), c.arg(wide), c.arg(0.0), placement);
   Value everywhere = broadcast_like(c.arg(c.as(wide.dtype(), in[1])), c.arg(wide), placement);
-  Value count = maximum(c.arg(sum(c.arg(everywhere), {}, false, placement)), c.arg(1.0), placement);
-  return c.finished(c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, false, placement)), c.arg(count), placement)));
+  Value count = maximum(c.arg(sum(c.arg(everywhere), {}, {}, placement)), c.arg(1.0), placement);
+  return c.finished(c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, {}, placement)), c.arg(count), placement)));
 }
 
 Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Placement placement) {
@@ -269,7 +271,7 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
   if (options.scale == 0 && queries.shape().is_open(3))
     c.fail("the width is open: " + to_string(queries.type()), "pass the scale of the scores");
   double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(queries.shape()[3]));
-  Value products = matmul(c.arg(queries), c.arg(keys), false, true, placement);
+  Value products = matmul(c.arg(queries), c.arg(keys), {.transpose_b = true}, placement);
   Value scores = mul(c.arg(products), c.arg(scale), placement);
   check_broadcast(c, extra, scores);
   if (!is_mask) scores = add(c.arg(scores), c.arg(extra), placement);

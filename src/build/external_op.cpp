@@ -4,6 +4,7 @@
 #include "base/thrown.h"
 #include "graphsink/cuda.h"
 #include "graphsink/external.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 namespace {
@@ -29,16 +30,16 @@ Prepared prepare(const PrepareArgs& a) { return {nullptr, external_of(a.attrs).w
 
 std::vector<Value> external_grad(const GradArgs& a) { return external_of(a.attrs).grad(a); }
 
-void cpu_body(const CpuArgs& a) { external_of(*a.node().attrs).cpu(a); }
+void cpu_body(const CpuArgs& a) { external_of(*bound_node(a).attrs).cpu(a); }
 
 void cuda_body(CudaArgs& a) {
-  const ExternalOp& external = external_of(*a.node().attrs);
+  const ExternalOp& external = external_of(*bound_node(a).attrs);
   try {
     external.cuda(a);
   } catch (const Error&) {
     throw;
   } catch (...) {
-    throw body_error(external.name, a.node().where, thrown());
+    throw body_error(external.name, a.where(), thrown());
   }
 }
 

@@ -108,7 +108,7 @@ Padded masked_select(Arg x, Arg mask, const ResultSize& size, Placement placemen
 Unique unique(Arg x, const ResultSize& size, Placement placement) {
   Composed c("unique", x.where(), placement);
   const Value operand = c.values({x})[0];
-  const Sorted sorted = sort(c.arg(flat(c, operand)), 0, false, placement);
+  const Sorted sorted = sort(c.arg(flat(c, operand)), 0, {}, placement);
   const Value place = arange(c.arg(sorted.values), 0, i32, placement);
   const Value before = maximum(c.arg(sub(c.arg(place), c.arg(1), placement)), c.arg(0), placement);
   const Value other =
@@ -145,7 +145,7 @@ Value valid_mask(const Padded& x, Placement placement, Where where) {
 Value sum(const Padded& x, Placement placement, Where where) {
   Composed c("sum", where, placement);
   begin(c, x);
-  return c.finished(sum(c.arg(with_padding(c, x.values, x.count, 0)), {0}, false, placement));
+  return c.finished(sum(c.arg(with_padding(c, x.values, x.count, 0)), {0}, {}, placement));
 }
 
 Value mean(const Padded& x, Placement placement, Where where) {
@@ -153,7 +153,7 @@ Value mean(const Padded& x, Placement placement, Where where) {
   begin(c, x);
   c.expect_floats(x.values, "the operand");
   const Value wide = c.wide(x.values);
-  const Value all = sum(c.arg(with_padding(c, wide, x.count, 0)), {0}, false, placement);
+  const Value all = sum(c.arg(with_padding(c, wide, x.count, 0)), {0}, {}, placement);
   return c.finished(c.as(x.values.dtype(), div(c.arg(all), c.arg(c.as(wide.dtype(), x.count)), placement)));
 }
 
@@ -191,13 +191,15 @@ Value sample_top_p(Arg logits, double p, const TopPOptions& options, Placement p
   if (!(options.temperature > 0) || !std::isfinite(options.temperature))
     c.fail("the temperature is " + number_text(options.temperature), "pass a positive number; argmax() is its limit");
   const Value scaled = div(c.arg(c.wide(given)), c.arg(options.temperature), placement);
-  const Sorted sorted = sort(c.arg(softmax(c.arg(scaled), 1, placement)), 1, true, placement);
+  const Sorted sorted = sort(c.arg(softmax(c.arg(scaled), 1, placement)), 1, {.descending = true}, placement);
   const Value before = cumsum(c.arg(sorted.values), 1, {.exclusive = true}, placement);
   const Value kept = less(c.arg(before), c.arg(p), placement);  // the first class, which has 0 before it, always
   const Value mass = where(c.arg(kept), c.arg(sorted.values), c.arg(0.0), placement);
-  const Value total = sum(c.arg(mass), {1}, true, placement);
+  const Value total = sum(c.arg(mass), {1}, {.keep_axes = true}, placement);
   const Value drawn = mul(c.arg(random_uniform(c.arg(total), 0, 1, placement)), c.arg(total), placement);
-  auto count = [&](const Value& flags) { return sum(c.arg(cast(c.arg(flags), i32, placement)), {1}, true, placement); };
+  auto count = [&](const Value& flags) {
+    return sum(c.arg(cast(c.arg(flags), i32, placement)), {1}, {.keep_axes = true}, placement);
+  };
   const Value passed = count(less_equal(c.arg(cumsum(c.arg(mass), 1, {}, placement)), c.arg(drawn), placement));
   // Rounding may put the number that was drawn behind the last class that is kept.
   const Value choice = minimum(c.arg(passed), c.arg(sub(c.arg(count(kept)), c.arg(1), placement)), placement);

@@ -18,7 +18,8 @@
 #include "device/running_calls.h"
 #include "graphsink/counters.h"
 #include "graphsink/op.h"
-#include "graphsink/plan.h"
+#include "ir/bound_node.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 
@@ -106,7 +107,7 @@ struct HostStatus {
   Thrown what;
   RunningCalls* running = nullptr;       // shows which host calls run; may be null
   std::uint32_t* step_failed = nullptr;  // Progress::failed: if 1, this step follows a failed one; may be null
-  // The first node with another size than was planned for, on the host of a device: see StepBlock::size_node.
+  // The first node with another size than was planned for, on the host of a device: see StepState::size_node.
   std::int32_t size_node = -1;
   std::int64_t size = 0;
 

@@ -13,6 +13,7 @@
 #include "device/host_memory.h"
 #include "device/step_times.h"
 #include "graphsink/op.h"
+#include "ir/step_state.h"
 
 namespace graphsink {
 
@@ -40,7 +41,7 @@ struct LaunchSlots {
 
 // The addresses that begin_launch() works with.
 struct LaunchRing {
-  StepBlock* block = nullptr;  // device memory
+  StepState* block = nullptr;  // device memory
   // Device memory: the number of the slot that the next launch reads. Null: there is one slot, which is not taken.
   std::uint32_t* next = nullptr;
   const LaunchParams* slots = nullptr;  // LaunchSlots::slots, or LaunchSlots::standing
@@ -84,7 +85,7 @@ GRAPHSINK_ON_BOTH inline LaunchParams read_slot(const LaunchParams& slot) {
 // before it writes to the slot again.
 GRAPHSINK_ON_BOTH inline void begin_launch(const LaunchRing& ring) {
   std::uint32_t number = ring.next ? *ring.next : 0;
-  StepBlock& block = *ring.block;
+  StepState& block = *ring.block;
   const std::uint32_t acknowledged = block.acknowledged;  // loaded while the slot is on its way
   const LaunchParams params = read_slot(ring.slots[number % LaunchSlots::kCapacity]);
   block.slice = params.first_slice;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "graphsink/op.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 

@@ -181,14 +181,17 @@ void Graph::record(std::string name, Arg value, const RecordOptions& options) {
   check_name(graph.records, name, "record", value.where());
   ValueRef ref = resolve(graph, value, "record");
   const TensorType& type = graph.type(ref);
-  if (!is_float(type.dtype) || !is_single(type)) {
-    throw Error("record", value.where(), "\"" + name + "\" is " + to_string(type) + ", not one float",
-                "record a float scalar, such as a mean()");
+  const std::int64_t elements = type.shape.has_open() ? 0 : type.shape.size();
+  if (!is_float(type.dtype) || elements < 1 || elements > kMaxRecordElements) {
+    throw Error("record", value.where(),
+                "\"" + name + "\" is " + to_string(type) + ", not floats of a fixed number from 1 to " +
+                    std::to_string(kMaxRecordElements),
+                "record a mean() or another summary, or make it an output(), which keeps the value of the last step");
   }
-  if (options.capacity < 0 || options.capacity > kMaxRecordCapacity) {
+  if (options.capacity < 0 || options.capacity > kMaxRecordCapacity / elements) {
     throw Error("record", value.where(),
                 "\"" + name + "\" with a capacity of " + std::to_string(options.capacity) + " values",
-                "give a number from 1 to 2^30, or 0 for the default");
+                "give a number from 1 to " + std::to_string(kMaxRecordCapacity / elements) + ", or 0 for the default");
   }
   auto capacity = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(options.capacity)));
   graph.records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});

@@ -16,6 +16,7 @@
 #include "base/ticket_lock.h"
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 

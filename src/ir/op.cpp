@@ -13,6 +13,7 @@
 #include "base/at.h"
 #include "base/convert.h"
 #include "base/number_text.h"
+#include "ir/bound_node.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -157,9 +158,9 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
 }
 
 void run_all_tiles(const CpuArgs& a) {
-  const Tiles& tiles = a.node().op->bodies.cpu().tiles;
+  const Tiles& tiles = bound_node(a).op->bodies.cpu().tiles;
   tiles.run(a, 0, tiles.count(a));
-  if (tiles.join && a.node().workspace_bytes > 0) tiles.join(a);
+  if (tiles.join && a.workspace_bytes() > 0) tiles.join(a);
 }
 
 std::int64_t count_part_tiles(const BodyArgs& a) {
@@ -170,12 +171,12 @@ void run_part_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
   const TensorType& type = a.out_type(0);
   const std::int64_t begin = first * kTileElements, size = std::min(end * kTileElements, type.shape.size()) - begin;
   std::byte* out = a.out<std::byte>(0) + begin * static_cast<std::int64_t>(size_of(type.dtype));
-  if (size > 0) a.node().op->bodies.cpu().part(a, begin, size, out);
+  if (size > 0) bound_node(a).op->bodies.cpu().part(a, begin, size, out);
 }
 
 void run_whole_part(const CpuArgs& a) {
   if (const std::int64_t size = a.out_type(0).shape.size(); size > 0)
-    a.node().op->bodies.cpu().part(a, 0, size, a.out<void>(0));
+    bound_node(a).op->bodies.cpu().part(a, 0, size, a.out<void>(0));
 }
 
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {

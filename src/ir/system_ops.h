@@ -12,10 +12,10 @@ struct SystemOps {
   // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
-  // Last node of every step. Inputs: one float scalar per record. Output: f64, the rings of all records in host memory
+  // Last node of every step. Inputs: the floats of each record. Output: f64, the rings of all records in host memory
   // that the device can write; EndAttrs has their sizes. If ok: stores each record at place records % capacity of its
   // ring, then ++records and ++step. Otherwise reports the reason in Progress. Always: ++slice, more = ok && slice <
-  // end_slice. If StepBlock::times is not null, reports how long the step took.
+  // end_slice. If StepState::times is not null, reports how long the step took.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;
@@ -62,7 +62,7 @@ struct HostFlagAttrs {
 
 // State that end_step reports to the host while later steps run. In memory from DeviceMemory::allocate_host.
 struct Progress {
-  std::uint32_t records = 0;  // StepBlock::records; written last: the values are in the rings by then
+  std::uint32_t records = 0;  // StepState::records; written last: the values are in the rings by then
   std::uint32_t failed = 0;   // a step failed, which was not reported yet; written after the next six members
   std::int32_t error_node = -1;
   std::int32_t error_step = 0;

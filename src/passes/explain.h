@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 

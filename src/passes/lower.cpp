@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/at.h"
+#include "ir/step_state.h"
 #include "passes/locations.h"
 #include "passes/passes.h"
 #include "passes/stack_stores.h"
@@ -11,10 +12,10 @@
 namespace graphsink {
 namespace {
 
-// Returns the capacity of each record ring when `records` rings share the default memory.
-std::int64_t shared_capacity(std::int64_t records) {
+// Returns the capacity of each record ring when rings for values of `elements` together share the default memory.
+std::int64_t shared_capacity(std::int64_t elements) {
   constexpr std::int64_t kShared = std::int64_t{1} << 20;  // values of 8 bytes
-  auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(records, 1));
+  auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(elements, 1));
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::bit_floor(share)), 16, kRecordCapacity);
 }
 
@@ -88,8 +89,8 @@ class Lowering {
     for (const IrNode& node : ir_.nodes) {
       int device = node.device;
       if (device == 0 || !node.is_live || plan_.devices[at(device)].step_block >= 0) continue;
-      int block = values_.add_buffer(Storage::step_block, sizeof(StepBlock), -1, device);
-      if (step_block_ < 0) step_block_ = values_.add_buffer(Storage::step_block, sizeof(StepBlock));
+      int block = values_.add_buffer(Storage::step_block, sizeof(StepState), -1, device);
+      if (step_block_ < 0) step_block_ = values_.add_buffer(Storage::step_block, sizeof(StepState));
       values_.add_copy_between(step_block_, block);
       plan_.devices[at(device)].step_block = block;
     }
@@ -103,11 +104,11 @@ class Lowering {
   }
 
   void check_further_devices() {
-    TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepBlock))}};
+    TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}};
     std::vector<PlanNode> checks;
     for (const PlanDevice& device : plan_.devices) {
       if (device.step_block < 0) continue;
-      int seen = values_.add_buffer(Storage::arena, sizeof(StepBlock));
+      int seen = values_.add_buffer(Storage::arena, sizeof(StepState));
       values_.add_copy_between(device.step_block, seen);
       checks.push_back(system_node(system_.check_device, {}, Where()));
       add_operand(checks.back(), seen, bytes);
@@ -354,11 +355,13 @@ class Lowering {
 
   PlanNode end_step() {
     const auto& records = ir_.records;
-    auto shares = std::count_if(records.begin(), records.end(), [](const NamedValue& r) { return r.capacity == 0; });
+    std::int64_t sharing = 0;
+    for (const NamedValue& record : records)
+      if (record.capacity == 0) sharing += type(record.value).shape.size();
     EndAttrs attrs;
     PlanNode end = system_node(system_.end_step, {}, Where());
     for (const NamedValue& record : records) {
-      std::int64_t capacity = record.capacity > 0 ? record.capacity : shared_capacity(shares);
+      std::int64_t capacity = record.capacity > 0 ? record.capacity : shared_capacity(sharing);
       int buffer = values_.kept(values_.on_device(0, record.value));
       plan_.records.push_back({record.name, buffer, type(record.value), capacity});
       attrs.capacities.push_back(capacity);

@@ -156,7 +156,8 @@ void add_line(std::string& text, const char* what, std::size_t bytes, const std:
 
 std::size_t ring_bytes(const Plan& plan) {
   std::size_t bytes = 0;
-  for (const PlanRecord& record : plan.records) bytes += static_cast<std::size_t>(record.capacity) * sizeof(double);
+  for (const PlanRecord& record : plan.records)
+    bytes += static_cast<std::size_t>(record.capacity * record.type.shape.size()) * sizeof(double);
   return bytes;
 }
 

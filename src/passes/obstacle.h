@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 

@@ -1,4 +1,4 @@
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 #include "base/at.h"
 #include "passes/passes.h"

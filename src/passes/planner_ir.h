@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/at.h"
-#include "graphsink/plan.h"
 #include "ir/graph_data.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 

@@ -1,6 +1,7 @@
 // run() on a bound shape allocates nothing: every operator new of the process is counted.
 #include <gtest/gtest.h>
 
+#include "api/plan_of.h"
 #include "counted_new.h"
 #include "graphsink/graphsink.h"
 
@@ -27,7 +28,7 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
   g.record("loss", loss);
   Variable large("large", Tensor::uniform({40000}, 2));  // which threads share
   assign(large, tanh(g.value(large)));
-  Program p = compile(g, {.threads = 2, .guards = {.share_all = true}});
+  Program p = compile(g, {.tuning = {.threads = 2}, .guards = {.share_all = true}});
   p.write(x, Tensor::uniform({4, 8, 16}, 1));
   p.write(t, Tensor(i32, {4, 8}));
   for (Mode mode : {interactive_serial, interactive_parallel, sink, automatic}) {
@@ -41,7 +42,7 @@ TEST(Allocation, RunOnABoundShapeAllocatesNothing) {
       EXPECT_EQ(allocations() - before, 0) << to_string(mode) << ", " << steps << " steps";
     }
   }
-  if (p.plan().target().id.kind == DeviceKind::cpu) {
+  if (plan_of(p).target().id.kind == DeviceKind::cpu) {
     EXPECT_GT(p.counters().shared, 0u);
   }
 }
@@ -63,7 +64,7 @@ TEST(Allocation, ThatFailsInAReportReachesTheCaller) {
   };
   for (auto* report :
        {+[](const Program& p) { return p.explain_json(); }, +[](const Program& p) { return p.explain(); },
-        +[](const Program& p) { return p.plan().explain_dot(); }}) {
+        +[](const Program& p) { return plan_of(p).explain_dot(); }}) {
     long failed = 0;
     while (fails_at(failed, [&] { return report(program); })) ++failed;
     EXPECT_GT(failed, 5);

@@ -67,7 +67,7 @@ class Cycle {
   }
   void compile() {
     program_.reset();
-    program_.emplace(graphsink::compile(*graph_, {.target = target_, .threads = 2, .seed = 3}));
+    program_.emplace(graphsink::compile(*graph_, {.target = target_, .seed = 3, .tuning = {.threads = 2}}));
   }
   void write() { program_->write(x_, Tensor::uniform({4, 6}, 2, -1.0f, 1.0f)); }
   void run() {

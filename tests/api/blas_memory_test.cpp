@@ -23,7 +23,7 @@ std::size_t mapped_bytes() {
 void multiply() {
   Graph g;
   g.output("y", matmul(g.constant(Tensor::full(f32, {8, 8}, 1)), g.constant(Tensor::full(f32, {8, 8}, 2))));
-  Program program = compile(g, {.target = cpu(), .threads = 2});
+  Program program = compile(g, {.target = cpu(), .tuning = {.threads = 2}});
   program.run(sink);
   program.sync();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "program_fixture.h"
 
 namespace graphsink::body_kinds_test {
@@ -46,7 +47,8 @@ const Kind kKinds[] = {
      [](Graph&, const Value& x) {
        return concat({slice(transpose(x), {2}, {4}), slice(x, {0}, {2})}, 0);
      }},
-    {"Reductions", [](Graph&, const Value& x) { return x - mean(x, {1}, true) + cast(argmax(x, 0), f32); }},
+    {"Reductions",
+     [](Graph&, const Value& x) { return x - mean(x, {1}, {.keep_axes = true}) + cast(argmax(x, 0), f32); }},
     {"Products", [](Graph& g, const Value& x) { return relu(matmul(x, weights(g))); }},
     {"Softmax", [](Graph&, const Value& x) { return softmax(x, 1); }},
     {"Sorting", [](Graph&, const Value& x) { return sort(x, 1).values; }},
@@ -157,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Table, BodyKinds,
 
 TEST_P(BodyKinds, AreNodesOfTheLaunchIfTheyMay) {
   Program p = compile(g, {.target = device(), .require_whole_graph = is_legal()});
-  const Plan plan = p.plan();
+  const Plan plan = plan_of(p);
   ASSERT_FALSE(plan.controls.empty());
   for (const PlanControl& of : plan.controls) EXPECT_EQ(of.reason < 0, is_legal()) << p.explain();
   std::vector<float> data(16);

@@ -160,7 +160,7 @@ TEST_P(Buckets, SizesOfOneBucketShareAPlanAndACapture) {
     g.output("doubled", x * 2.0);
     g.output("size", true_size(x, 0));
     g.output("mask", valid_mask(x, 0));
-    Program p = compile(g, {.capture_after = 1});
+    Program p = compile(g, {.tuning = {.capture_after = 1}});
     for (int size : {5, 8, 6, 7, 5, 8}) {
       p.write(x, numbers(size, 1));
       for (int i = 0; i < 2; ++i) p.run(mode);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "api/plan_of.h"
 #include "program_fixture.h"
 
 namespace graphsink::control_flow_test {
@@ -280,8 +281,8 @@ TEST_P(OnDevice, AnIslandMayEndWithWorkOnSeveralStreams) {
     auto [y] = while_(
         {x * 3.0}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0] * 1.5; });
     g.output("sum", a + b + y);
-    Program p = compile(g, {.fuse = false});
-    EXPECT_EQ(p.plan().streams, is_cuda() ? 4 : 2) << "there also for the loop, and for what it waits for";
+    Program p = compile(g, {.tuning = {.fuse = false}});
+    EXPECT_EQ(plan_of(p).streams, is_cuda() ? 4 : 2) << "there also for the loop, and for what it waits for";
     p.write(x, std::vector<float>{1, 2});
     for (int i = 0; i < 3; ++i) p.run(mode);
     results.push_back(p.output("sum").at(1));

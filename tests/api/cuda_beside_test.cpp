@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "api/plan_of.h"
 #include "base/at.h"
 #include "graphsink/cuda.h"
 #include "passes/passes.h"
@@ -66,7 +67,7 @@ class CudaBeside : public ::testing::Test {
 };
 
 TEST_F(CudaBeside, TheLaunchBeforeIsDividedBehindWhatTheLoopNeeds) {
-  Plan plan = compile(Beside().g, {.target = cuda(0), .fuse = false}).plan();
+  Plan plan = plan_of(compile(Beside().g, {.target = cuda(0), .tuning = {.fuse = false}}));
   ASSERT_EQ(plan.islands.size(), 4u) << plan.explain();
   const Island &before = plan.islands[0], &rest = plan.islands[1], &loop = plan.islands[2], &last = plan.islands[3];
   EXPECT_TRUE(before.sunk && rest.sunk && !loop.sunk && last.sunk);
@@ -100,7 +101,7 @@ TEST_F(CudaBeside, NothingIsDividedWhereTheLoopNeedsEverything) {
   auto [y] = while_(
       {tanh(x * 0.5)}, [](Value s) { return sum(s) < 20.0; }, [](Value s) { return emit(cpu_plus_one, {s})[0]; });
   g.output("y", y);
-  Plan plan = compile(g, {.target = cuda(0)}).plan();
+  Plan plan = plan_of(compile(g, {.target = cuda(0)}));
   ASSERT_EQ(plan.islands.size(), 3u);
   EXPECT_FALSE(plan.islands[1].beside);
 }
@@ -146,8 +147,8 @@ struct HostOps {
 
 TEST_F(CudaBeside, SplitSinkLaunchesWhatIsBetweenOpsOnTheHost) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
-  const Plan& plan = program.plan();
+  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .tuning = {.fuse = false}});
+  const Plan& plan = plan_of(program);
   EXPECT_EQ(plan.islands.size(), 1u);
   EXPECT_EQ(plan.islands[0].tasks, plan.sequences[0].tasks);
   const std::vector<Island>& split = plan.split_islands;
@@ -168,7 +169,7 @@ TEST_F(CudaBeside, SplitSinkHasTheSameBitsInTheSameMemory) {
   std::vector<Tensor> seen;
   for (Mode mode : {interactive, sink, split_sink}) {
     HostOps ops;
-    Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
+    Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .tuning = {.fuse = false}});
     program.write(ops.x, Tensor::uniform({5, 64}, 3));
     program.run(mode, {.steps = 5});
     program.sync();
@@ -197,9 +198,9 @@ void await(void*) {
   }
 }
 void issue_waiting(CudaArgs& a) {
-  check_cuda(cudaLaunchHostFunc(a.stream(), await, nullptr), "cudaLaunchHostFunc", a.node());
+  check_cuda(cudaLaunchHostFunc(a.stream(), await, nullptr), "cudaLaunchHostFunc", a);
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
+             "cudaMemcpyAsync", a);
 }
 void begin_on_host(const CpuArgs& a) {
   meeting.thread = std::this_thread::get_id();
@@ -213,7 +214,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
   Graph g;
   Value x = g.input("x", f32, {2});
   g.output("y", emit(begins, {x * 0.5})[0] + emit(waiting, {x})[0]);
-  Program program = compile(g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
+  Program program = compile(g, {.target = cuda(0), .default_placement = on_device, .tuning = {.fuse = false}});
   program.write(x, std::vector<float>{2, 4});
   program.run(split_sink);
   EXPECT_EQ(program.output("y").at(1), 7);
@@ -230,7 +231,7 @@ TEST_F(CudaBeside, AnOpOnTheHostRunsInTheCallersThreadBesideTheLaunchBefore) {
 
 TEST_F(CudaBeside, AnOpBetweenLaunchesThatThrowsCommitsNothing) {
   HostOps ops;
-  Program program = compile(ops.g, {.target = cuda(0), .fuse = false, .default_placement = on_device});
+  Program program = compile(ops.g, {.target = cuda(0), .default_placement = on_device, .tuning = {.fuse = false}});
   auto run = [&](float first) {
     program.write(ops.x, Tensor::full(f32, {1, 64}, first));
     program.run(split_sink);
@@ -250,7 +251,7 @@ TEST_F(CudaBeside, WithoutOpsOnTheHostSplitSinkIsSink) {
   Variable total("total", Tensor({0.0f, 0.0f}));
   assign(total, g.value(total) + x);
   Program program = compile(g, {.target = cuda(0)});
-  EXPECT_TRUE(program.plan().split_islands.empty());
+  EXPECT_TRUE(plan_of(program).split_islands.empty());
   program.write(x, Tensor::full(f32, {9, 2}, 1));
   program.run(split_sink, {.steps = 9});
   program.run(sink, {.steps = 9});

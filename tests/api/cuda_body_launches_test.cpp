@@ -85,7 +85,7 @@ class CudaBodyLaunches : public ::testing::Test {
                               std::vector<std::vector<double>>& expected) {
     SCOPED_TRACE(std::string(to_string(mode)) + (fuse ? "" : ", nothing fused"));
     Model model(build);
-    Program p = model.compile({.fuse = fuse});
+    Program p = model.compile({.tuning = {.fuse = fuse}});
     std::vector<std::vector<double>> seen;
     p.write(model.n, std::vector<float>{1});
     for (int i = 0; i < 2; ++i) p.run(mode);
@@ -271,8 +271,10 @@ TEST_F(CudaBodyLaunches, EachSetOfShapesHasItsOwn) {
   Graph g;
   Value x = g.input("x", f32, {open(4)}), n = g.input("n", f32, {});
   g.output("y", repeat(x, n, [](const Value& s) { return tanh(on_host(s)) * 2.0; }));
-  Program p = compile(
-      g, {.target = cuda(0), .shape_cache_shapes = 2, .capture_after = 1, .log = [](LogLevel, std::string_view) {}});
+  Program p = compile(g, {.target = cuda(0),
+                          .tuning = {.capture_after = 1},
+                          .limits = {.shape_cache_shapes = 2},
+                          .log = [](LogLevel, std::string_view) {}});
   p.write(n, std::vector<float>{2});
   auto run = [&](int size) {
     p.write(x, std::vector<float>(static_cast<std::size_t>(size), 0.5f));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "cuda_ops.h"
 #include "graphsink/capture.h"
 #include "graphsink/cuda.h"
@@ -461,7 +462,7 @@ TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
   Value chosen = if_(
       n > 2.0, [&] { return u * 0.5; }, [&] { return u + 100.0; });
   g.output("y", plus_branches(chosen, x));
-  Program p = compile(g, {.target = cuda(0), .fuse = false});  // a group would be all branches
+  Program p = compile(g, {.target = cuda(0), .tuning = {.fuse = false}});  // a group would be all branches
   const std::vector<std::vector<float>> inputs = {{1, 2, 3, 4}, {9, 9, 9, 9}, {0.5f, 0, 0, 1}, {100, 1, 1, 1}};
   std::vector<Tensor> expected;
   for (const auto& input : inputs) {
@@ -469,7 +470,7 @@ TEST_F(Enqueue, ControlFlowAndForksAreCaptured) {
     p.run(interactive_serial);
     expected.push_back(p.output("y"));
   }
-  ASSERT_GT(p.plan().streams, 1);
+  ASSERT_GT(plan_of(p).streams, 1);
   cudaGraphExec_t exec = capture([&] {
     testing::guest_add(stream_, sum_, 1);
     p.enqueue(stream_);
@@ -597,7 +598,8 @@ TEST_F(Enqueue, WhatItCapturedIsKeptWhateverTheShapeCacheHolds) {
   Graph g;
   Value x = g.input("x", f32, {open(4)});
   g.output("y", x * 2.0 + 1.0);
-  Program p = compile(g, {.target = cuda(0), .shape_cache_bytes = 1, .log = [](LogLevel, std::string_view) {}});
+  Program p =
+      compile(g, {.target = cuda(0), .limits = {.shape_cache_bytes = 1}, .log = [](LogLevel, std::string_view) {}});
   p.write(x, std::vector<float>(8, 1.0f));
   p.run();
   cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });

@@ -145,7 +145,7 @@ TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
   g.record("h", mean(softmax(h)));
   Warnings warnings;
   CompileOptions options = warnings.options();
-  options.capture_after = 1;  // else it depends on measured times when a shape is captured
+  options.tuning.capture_after = 1;  // else it depends on measured times when a shape is captured
   Program p = compile(g, options);
   for (std::int64_t batch : {8, 200}) {
     p.write(x, Tensor::uniform({3, batch, 16}, 2));

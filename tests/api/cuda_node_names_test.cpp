@@ -96,7 +96,7 @@ TEST_F(NodeNames, EveryNodeOfEveryCaptureIsThere) {
   Value y = while_(
       {x}, [](Value v) { return sum(v) < 100.0; }, [](Value v) { return v * 2.0; })[0];
   g.output("y", y);
-  Program p = compile(g, {.target = cuda(0), .fuse = false});
+  Program p = compile(g, {.target = cuda(0), .tuning = {.fuse = false}});
   p.write(x, std::vector<float>(8, 1));
   for (int i = 0; i < 2; ++i) p.run();
   p.run(sink, {.steps = 3});
@@ -110,7 +110,7 @@ TEST_F(NodeNames, EveryNodeOfEveryCaptureIsThere) {
   const auto nodes = [](const CaptureInfo& info) {
     return info.kernels + info.copies + info.host_nodes + info.conditional_nodes + info.empty_nodes;
   };
-  EXPECT_EQ(ids.size(), static_cast<std::size_t>(nodes(*p.captured()) + nodes(*p.captured(true))));
+  EXPECT_EQ(ids.size(), static_cast<std::size_t>(nodes(*p.captured()) + nodes(*p.captured(LaunchOf::several_steps))));
   EXPECT_EQ(graphs.size(), 2u) << "one step, and several";
   EXPECT_EQ(lines_of("mul").size(), 2u) << "bodies of loops are there";
 }

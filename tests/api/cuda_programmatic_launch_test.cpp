@@ -1,10 +1,11 @@
-// CompileOptions::programmatic_launch, as a program shows it.
+// Tuning::programmatic_launch, as a program shows it.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "graphsink/graphsink.h"
 #include "messages.h"
 
@@ -17,7 +18,7 @@ class ProgrammaticLaunchOption : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device answers";
-    if (!make(true).plan().programmatic.is_on) GTEST_SKIP() << "it takes compute capability 9.0";
+    if (!plan_of(make(true)).programmatic.is_on) GTEST_SKIP() << "it takes compute capability 9.0";
   }
 
   // Each op is one kernel, and each but the first follows another.
@@ -28,8 +29,8 @@ class ProgrammaticLaunchOption : public ::testing::Test {
     Value y = tanh(x * w);
     assign(w, w + y);
     g.output("y", relu(y));
-    Program p =
-        compile(g, {.target = cuda(0), .fuse = false, .programmatic_launch = programmatic_launch, .capture_after = 1});
+    Program p = compile(g, {.target = cuda(0),
+                            .tuning = {.fuse = false, .programmatic_launch = programmatic_launch, .capture_after = 1}});
     p.write(x, std::vector<float>{1, 2, 3, 4});
     return p;
   }
@@ -45,12 +46,12 @@ TEST_F(ProgrammaticLaunchOption, IsCapturedAndGivesTheSame) {
   }
   const Tensor a = as_usual.output("y"), b = overlapping.output("y");
   EXPECT_TRUE(std::equal(a.as<float>().begin(), a.as<float>().end(), b.as<float>().begin()));
-  const auto planned = static_cast<int>(overlapping.plan().programmatic.nodes);
-  EXPECT_EQ(planned, static_cast<int>(overlapping.plan().nodes.size()) - 1);
-  for (bool several_steps : {false, true}) {
-    ASSERT_TRUE(as_usual.captured(several_steps) && overlapping.captured(several_steps));
-    EXPECT_EQ(as_usual.captured(several_steps)->programmatic_edges, 0);
-    EXPECT_EQ(overlapping.captured(several_steps)->programmatic_edges, planned);
+  const auto planned = static_cast<int>(plan_of(overlapping).programmatic.nodes);
+  EXPECT_EQ(planned, static_cast<int>(plan_of(overlapping).nodes.size()) - 1);
+  for (LaunchOf steps : {LaunchOf::one_step, LaunchOf::several_steps}) {
+    ASSERT_TRUE(as_usual.captured(steps) && overlapping.captured(steps));
+    EXPECT_EQ(as_usual.captured(steps)->programmatic_edges, 0);
+    EXPECT_EQ(overlapping.captured(steps)->programmatic_edges, planned);
   }
   EXPECT_FALSE(contains(as_usual.explain(), "pdl")) << as_usual.explain();
   EXPECT_TRUE(contains(overlapping.explain(), "s0 pdl")) << overlapping.explain();
@@ -73,7 +74,7 @@ TEST_F(ProgrammaticLaunchOption, InAGraphOfTheCallers) {
   ASSERT_EQ(cudaSuccess, cudaGraphGetEdges(graph, from.data(), to.data(), data.data(), &count));
   EXPECT_EQ(std::count_if(data.begin(), data.end(),
                           [](const cudaGraphEdgeData& d) { return d.type == cudaGraphDependencyTypeProgrammatic; }),
-            static_cast<std::ptrdiff_t>(p.plan().programmatic.nodes));
+            static_cast<std::ptrdiff_t>(plan_of(p).programmatic.nodes));
   EXPECT_EQ(cudaSuccess, cudaGraphDestroy(graph));
   EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
 }

@@ -3,6 +3,7 @@
 
 #include <graphsink/graphsink.h>
 
+#include "api/plan_of.h"
 #include "cuda_device_fixture.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
@@ -237,7 +238,7 @@ TEST_F(SeveralDevices, ThreeDevicesAgreeWithOne) {
     Value there = tanh(mul(x, w, second), second);
     Value farther = add(sin(there, third), random_uniform(g, f32, {8}, 0, 1, third), third);
     assign(w, sub(w, mul(farther, there, second), on_device));
-    g.record("loss", sum(farther, {}, false, on_device));
+    g.record("loss", sum(farther, {}, {}, on_device));
     Program program = compile(g, options);
     program.write(x, Tensor::uniform({4, 8}, 5, -1.0f, 1.0f));
     program.run(mode, {.steps = 4});
@@ -258,7 +259,7 @@ TEST_F(SeveralDevices, FurtherDevicesReachEachOther) {
   with_and_without_peers([&](bool peers) {
     Graph g;
     g.output("y", tanh(exp(g.feed("x", f32, {8}), on_device(1)), on_device(2)));
-    Plan plan = compile(g, three_devices()).plan();
+    Plan plan = plan_of(compile(g, three_devices()));
     EXPECT_EQ(plan.host_arena_bytes == 0, peers) << plan.explain();
   });
 }

@@ -291,10 +291,10 @@ const Row kRows[] = {
      {"sum", "f32[6]", "axis"}},
     {"ReplayEvery", [] { compile(Graph(), {.guards = {.replay_every = -1}}); }, {"compile", "replay_every is -1"}},
     {"HostOpPatience",
-     [] { compile(Graph(), {.host_op_patience = std::chrono::milliseconds(-5)}); },
+     [] { compile(Graph(), {.limits = {.host_op_patience = std::chrono::milliseconds(-5)}}); },
      {"compile", "host_op_patience is -5"}},
     {"HostOpPatienceForever",
-     [] { compile(Graph(), {.host_op_patience = std::chrono::milliseconds::max()}); },
+     [] { compile(Graph(), {.limits = {.host_op_patience = std::chrono::milliseconds::max()}}); },
      {"compile", "100 years"}},
     {"EagerHasNoHistory",
      [] {

@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "graphsink/checkpoint.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "api/plan_of.h"
 #include "graphsink/select.h"
 #include "messages.h"
 #include "program_fixture.h"
@@ -62,10 +63,11 @@ TEST_P(OnDevice, AStepOfSeveralStreamsIsMeasuredInALaunch) {
   }
   g.output("y", left + right);
   std::string warnings;
-  Program p = compile(g, {.fuse = false, .log = [&](LogLevel, std::string_view text) { warnings += text; }});
+  Program p =
+      compile(g, {.tuning = {.fuse = false}, .log = [&](LogLevel, std::string_view text) { warnings += text; }});
   p.write(x, Tensor::full(f32, {64, 64}, 0.01));
   p.run();
-  EXPECT_TRUE(!is_cuda() || p.plan().streams > 1);
+  EXPECT_TRUE(!is_cuda() || plan_of(p).streams > 1);
   const std::vector<OpTime> ops = p.time_ops(2);
   EXPECT_EQ(runs_of(ops, "matmul"), 2 * 8);
   EXPECT_EQ(warnings, "");

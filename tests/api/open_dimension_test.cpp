@@ -106,7 +106,7 @@ TEST(OpenDimensions, AreMarkedInTheShapesOfResults) {
   EXPECT_EQ(shape_of(sum(x, {1})), "[open(4), 8]");
   EXPECT_EQ(shape_of(mean(x)), "[]");
   EXPECT_EQ(shape_of(matmul(x, g.constant(Tensor(f32, {8, 3})))), "[open(4), open(6), 3]");
-  EXPECT_EQ(shape_of(matmul(x, x, false, true)), "[open(4), open(6), open(6)]");
+  EXPECT_EQ(shape_of(matmul(x, x, {.transpose_b = true})), "[open(4), open(6), open(6)]");
   EXPECT_EQ(shape_of(concat({x, x, g.constant(Tensor(f32, {4, 1, 8}))}, 1)), "[4, open(13), 8]");
   EXPECT_EQ(shape_of(slice(x, {0, 1}, {to_end, to_end})), "[open(4), open(5), 8]");
   EXPECT_EQ(shape_of(slice(x, {0, -1}, {1, to_end})), "[1, 1, 8]");

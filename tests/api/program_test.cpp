@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 
+#include "api/plan_of.h"
 #include "program_fixture.h"
 
 namespace graphsink::program_test {
@@ -105,8 +106,8 @@ TEST_P(OnDevice, ManyStepsAreOneLaunchWithOneLoop) {
   Counters after = p.counters();
   EXPECT_EQ(after.graph_launches - before.graph_launches, 1u);
   EXPECT_LE(after.api_calls - before.api_calls, 3u);
-  ASSERT_TRUE(p.captured(true).has_value());
-  EXPECT_EQ(p.captured(true)->conditional_nodes, 1);
+  ASSERT_TRUE(p.captured(LaunchOf::several_steps).has_value());
+  EXPECT_EQ(p.captured(LaunchOf::several_steps)->conditional_nodes, 1);
   EXPECT_EQ(p.steps(), 16);
   EXPECT_EQ(p.records("loss").size(), 16u);
 }
@@ -128,8 +129,8 @@ TEST_P(OnDevice, BranchesOnSeveralStreamsGiveTheSameBits) {
       for (std::size_t i = 1; i < ends.size(); ++i) total = total + ends[i];
       assign(w, total * 0.1);
       g.record("sum", sum(total));
-      Program p = compile(g, {.fuse = false});
-      EXPECT_EQ(p.plan().streams, std::min(5, p.target().max_streams));
+      Program p = compile(g, {.tuning = {.fuse = false}});
+      EXPECT_EQ(plan_of(p).streams, std::min(5, p.target().max_streams));
       p.write(x, Tensor::uniform({6, 300}, 9));
       if (per_run == 1) p.write(x, Tensor::uniform({300}, 9));
       for (std::int64_t done = 0; done < 6; done += per_run) p.run(mode, {.steps = per_run});
@@ -189,7 +190,7 @@ TEST_P(OnDevice, OneInputWithTwoShapes) {
   Value x = g.input("x", f32, {open(4), 3});
   g.output("mean", mean(x * 2.0, {0}));
   for (Mode mode : kModes) {
-    Program p = compile(g, {.capture_after = 1});
+    Program p = compile(g, {.tuning = {.capture_after = 1}});
     for (int round = 0; round < 3; ++round) {
       for (std::int64_t n : {4, 50}) {
         Tensor t = Tensor::full(f32, {n, 3}, static_cast<double>(n + round));
@@ -335,7 +336,7 @@ TEST(OnCpu, InteractivePushesEveryNodeAndTheSinkOne) {
   start = p.counters().api_calls;
   p.run(sink);
   EXPECT_EQ(p.counters().api_calls - start, 1u);
-  EXPECT_EQ(interactive_pushes, p.plan().nodes.size() + 1) << "one for each node, and the launch parameters";
+  EXPECT_EQ(interactive_pushes, plan_of(p).nodes.size() + 1) << "one for each node, and the launch parameters";
 }
 
 TEST(OnCpu, RecordsGoRoundTheirRing) {

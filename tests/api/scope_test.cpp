@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "messages.h"
 #include "program_fixture.h"
 
@@ -35,7 +36,7 @@ void refuse(const CpuArgs&) {
 
 std::vector<std::string> scopes_of(const Program& p, std::string_view op) {
   std::vector<std::string> scopes;
-  for (const PlanNode& node : p.plan().nodes)
+  for (const PlanNode& node : plan_of(p).nodes)
     if (node.op->name == op) scopes.emplace_back(node.where.scope());
   std::sort(scopes.begin(), scopes.end());
   return scopes;
@@ -144,7 +145,7 @@ TEST_P(OnDevice, EveryOpOfALayerCarriesItsScope) {
     y = layer(y);
   }
   g.output("y", sum(y));
-  Program p = compile(g, {.fuse = false});
+  Program p = compile(g, {.tuning = {.fuse = false}});
   EXPECT_EQ(scopes_of(p, "tanh"), (std::vector<std::string>{"layer0", "layer1"}));
   EXPECT_EQ(scopes_of(p, "sum"), std::vector<std::string>{""});
   const std::string text = p.explain();
@@ -168,7 +169,7 @@ TEST_P(OnDevice, AGradientBelongsToTheScopeOfItsOp) {
   }
   const Scope backward("backward");
   g.output("by_w", grad(sum(y), {w})[0]);
-  Program p = compile(g, {.fuse = false});
+  Program p = compile(g, {.tuning = {.fuse = false}});
   EXPECT_EQ(scopes_of(p, "matmul"), (std::vector<std::string>{"forward", "forward"}));
 }
 
@@ -183,7 +184,7 @@ TEST_P(OnDevice, BodiesBelongToTheScopesAroundThem) {
         return tanh(v) + 50.0;
       });
   g.output("y", y);
-  Program p = compile(g, {.fuse = false});
+  Program p = compile(g, {.tuning = {.fuse = false}});
   for (const std::string& condition : scopes_of(p, "sum")) EXPECT_EQ(condition, "outer");
   EXPECT_EQ(scopes_of(p, "tanh"), std::vector<std::string>{"outer/body"});
 }

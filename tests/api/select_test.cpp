@@ -59,7 +59,7 @@ TEST_P(Select, PlacesOfAllThatIsNotZero) {
       g.output("places", places.values);
       g.output("numbers", numbers.values);
       g.output("count", places.count);
-      Program p = compile(g, {.capture_after = 1});
+      Program p = compile(g, {.tuning = {.capture_after = 1}});
       std::mt19937 random(1);
       for (int step = 0; step < 12; ++step) {
         std::vector<float> values = draw(random, 40, static_cast<int>(random() % 4));
@@ -168,7 +168,7 @@ TEST_P(Select, StepsThatFindAnotherSizeRunOnce) {
       g.record("count", cast(chosen.count, f64));
       g.record("step", cast(g.step(), f64));
       g.record("noise", noise);
-      Program p = compile(g, {.capture_after = 1});
+      Program p = compile(g, {.tuning = {.capture_after = 1}});
       std::mt19937 random(2);
       double wanted_total = 0;
       std::vector<double> wanted_counts;
@@ -236,7 +236,7 @@ TEST_P(Select, ASizeThatComesBackIsNotPlannedAgain) {
   Graph g;
   Value x = g.input("x", f32, {16});
   g.output("places", flat_nonzero(x, next_power_of_two()).values);
-  Program p = compile(g, {.capture_after = 1});
+  Program p = compile(g, {.tuning = {.capture_after = 1}});
   auto run = [&](int ones) {
     std::vector<float> values(16);
     std::fill_n(values.begin(), ones, 1.0f);
@@ -355,7 +355,7 @@ TEST_P(Select, StepsBehindTheOneThatFindsAnotherSizeFindNone) {
       const Padded &of_x = is_host_first ? second : first, &of_y = is_host_first ? first : second;
       g.record("x", sum(cast(of_x.values, f32) + 1.0) + cast(of_x.count, f32));
       g.record("y", sum(cast(of_y.values, f32) + 1.0) + cast(of_y.count, f32));
-      Program p = compile(g, {.capture_after = 1});
+      Program p = compile(g, {.tuning = {.capture_after = 1}});
       auto ones = [](std::vector<int> counts) {
         Tensor rows(f32, {static_cast<std::int64_t>(counts.size()), 8});
         for (std::size_t k = 0; k < counts.size(); ++k)
@@ -385,7 +385,8 @@ TEST_P(Select, GuardsLookAtSuchPrograms) {
   Value x = g.input("x", f32, {16});
   const Padded chosen = masked_select(x, greater(x, 0.0));
   assign(total, g.value(total) + sum(chosen));
-  Program p = compile(g, {.capture_after = 1, .guards = {.poison = true, .replay_every = 2, .arguments = true}});
+  Program p =
+      compile(g, {.tuning = {.capture_after = 1}, .guards = {.poison = true, .replay_every = 2, .arguments = true}});
   std::mt19937 random(4);
   double wanted = 0;
   for (int step = 0; step < 12; ++step) {

@@ -50,15 +50,15 @@ class ShapeCache : public OnDevice {
 
   CompileOptions options(std::size_t bytes) {
     CompileOptions options;
-    options.shape_cache_bytes = bytes;
-    options.capture_after = 1;
+    options.limits.shape_cache_bytes = bytes;
+    options.tuning.capture_after = 1;
     options.log = [this](LogLevel, std::string_view text) { warnings.emplace_back(text); };
     return options;
   }
   // Returns the estimated bytes for one size, after the runs that the tests make.
   std::uint64_t bytes_of_one(Mode mode) {
     Model model;
-    Program p = compile(model.g, {.capture_after = 1});
+    Program p = compile(model.g, {.tuning = {.capture_after = 1}});
     p.write(model.x, Model::data(40));
     for (int i = 0; i < 2; ++i) {
       p.run(mode);
@@ -180,7 +180,7 @@ TEST_P(ShapeCache, TheFirstDropIsSaidOnce) {
   }
   ASSERT_EQ(warnings.size(), 1u);
   for (const char* word : {"the shape cache is full: 2 sets of input shapes take ", "so 1, used least recently, was",
-                           "CompileOptions::shape_cache_bytes"})
+                           "Limits::shape_cache_bytes"})
     EXPECT_TRUE(contains(warnings[0], word)) << warnings[0];
 }
 
@@ -189,7 +189,7 @@ TEST_P(ShapeCache, TheArgumentAuditForgetsWhatWasDropped) {
   Model model;
   CompileOptions audited = options(std::size_t{1} << 40);
   audited.guards.arguments = true;
-  audited.shape_cache_bytes = 0;
+  audited.limits.shape_cache_bytes = 0;
   Program p = compile(model.g, audited);
   for (int i = 0; i < 40; ++i) {
     p.write(model.x, Model::data(1 + i % 8));
@@ -242,8 +242,8 @@ struct Rows {
 
 CompileOptions bounded(std::size_t shapes, std::int64_t capture_after = 0) {
   CompileOptions options;
-  options.shape_cache_shapes = shapes;
-  options.capture_after = capture_after;
+  options.limits.shape_cache_shapes = shapes;
+  options.tuning.capture_after = capture_after;
   options.log = [](LogLevel, std::string_view) {};
   return options;
 }
@@ -269,7 +269,7 @@ TEST_P(ShapeCache, OfMoreShapesThanAllowedTheLeastRecentlyUsedGo) {
 
 TEST_P(ShapeCache, TheNextCaptureChangesWhatWasDroppedInPlace) {
   Rows model, reference;
-  Program p = compile(model.g, bounded(2, 1)), all = compile(reference.g, {.capture_after = 1});
+  Program p = compile(model.g, bounded(2, 1)), all = compile(reference.g, {.tuning = {.capture_after = 1}});
   constexpr int kShapes = 20;
   for (int i = 0; i < kShapes; ++i) {
     const std::vector<float> data = Rows::data(1 + i);

@@ -184,7 +184,7 @@ inline const Case kCases[] = {
     {"Sort",
      [](Graph& g) {
        Value x = variable(g, "x", {200, 200}, 1);
-       Sorted rows = sort(x, 1), columns = sort(cast(x, f16), 0, true);
+       Sorted rows = sort(x, 1), columns = sort(cast(x, f16), 0, {.descending = true});
        g.output("rows", rows.values);
        g.output("places of rows", rows.indices);
        g.output("columns", columns.values);

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "api/plan_of.h"
 #include "tiles_cases.h"
 
 namespace graphsink::tiles_test {
@@ -26,15 +27,16 @@ struct Results {
 Results run(const Build& build, Mode mode, int threads, bool share_all) {
   Graph g;
   build(g);
-  Program program = compile(g, {.target = cpu(), .threads = threads, .guards = {.share_all = share_all}});
+  Program program = compile(g, {.target = cpu(), .tuning = {.threads = threads}, .guards = {.share_all = share_all}});
   program.run(mode);
   program.run(mode, {.steps = 2});
   Results results;
-  for (const PlanOutput& output : program.plan().outputs)
+  for (const PlanOutput& output : plan_of(program).outputs)
     results.outputs.emplace(output.name, program.output(output.name));
-  for (const Variable& v : program.plan().variables) results.variables.push_back(v.read());
+  for (const Variable& v : plan_of(program).variables) results.variables.push_back(v.read());
   results.shared = program.counters().shared;
-  if (auto captured = program.captured(true)) results.shared += static_cast<std::uint64_t>(captured->shared);
+  if (auto captured = program.captured(LaunchOf::several_steps))
+    results.shared += static_cast<std::uint64_t>(captured->shared);
   return results;
 }
 
@@ -124,7 +126,8 @@ struct Observed {
   Program compile(const Tile& tile, int threads, bool share_all = true) {
     g.output("y", emit(observed, {x}, &tile)[0]);
     assign(state, g.value(state) + 1.0);
-    Program program = graphsink::compile(g, {.target = cpu(), .threads = threads, .guards = {.share_all = share_all}});
+    Program program =
+        graphsink::compile(g, {.target = cpu(), .tuning = {.threads = threads}, .guards = {.share_all = share_all}});
     program.write(x, std::vector<float>(64, 1));
     return program;
   }
@@ -149,7 +152,7 @@ TEST(SharedLaunches, AreMeasured) {
     Value x = g.value(Variable("x", Tensor({kElements}, elements)));
     g.output("y", emit(observed, {x}, &take_id_at_ends)[0]);
     assign(state, g.value(state) * 2.0);
-    Program program = compile(g, {.target = cpu(), .threads = 2, .guards = {.share_all = share_all}});
+    Program program = compile(g, {.target = cpu(), .tuning = {.threads = 2}, .guards = {.share_all = share_all}});
     program.run(sink);
     program.sync();
     int alone = 0, shared = 0;
@@ -206,7 +209,7 @@ TEST(SharedLoops, AreMeasuredInALaunch) {
       });
   g.output("x", x);
   g.output("count", count);
-  Program program = compile(g, {.target = cpu(), .threads = 2});
+  Program program = compile(g, {.target = cpu(), .tuning = {.threads = 2}});
   program.run(sink);  // op by op
   program.sync();
   most = 5000;
@@ -299,7 +302,7 @@ TEST(SharedLaunches, AStepThatFailsCommitsNothing) {
   for (int i = 1; i < 6; ++i) total = total + sum(rows[static_cast<std::size_t>(i)]);
   assign(state, g.value(state) + 1.0);
   g.output("total", total);
-  Program program = compile(g, {.target = cpu(), .threads = 3, .guards = {.share_all = true}});
+  Program program = compile(g, {.target = cpu(), .tuning = {.threads = 3}, .guards = {.share_all = true}});
   program.write(index, std::vector<std::int32_t>{0, 1, 2, 3, 4, 5});
   for (int i = 0; i < 3; ++i) program.run(sink);
   program.sync();
@@ -317,8 +320,8 @@ TEST(SharedLaunches, ANumberOfThreadsOutOfRangeIsRefused) {
   Graph g;
   g.output("y", variable(g, "x", {2}, 1) + 1.0);
   for (int threads : {-1, 1025, std::numeric_limits<int>::max()})
-    EXPECT_THROW(compile(g, {.target = cpu(), .threads = threads}), Error) << threads;
-  EXPECT_NO_THROW(compile(g, {.target = cpu(), .threads = 1024}));
+    EXPECT_THROW(compile(g, {.target = cpu(), .tuning = {.threads = threads}}), Error) << threads;
+  EXPECT_NO_THROW(compile(g, {.target = cpu(), .tuning = {.threads = 1024}}));
 }
 
 }  // namespace

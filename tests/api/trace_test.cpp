@@ -86,7 +86,7 @@ TEST_F(Trace, PlanRecordLaunchAndInteractiveOpsAreRanges) {
   Graph g;
   Value x = g.feed("x", f32, {4});
   g.record("s", sum(relu(x)));
-  Program p = compile(g, {.fuse = false});  // else both ops are one
+  Program p = compile(g, {.tuning = {.fuse = false}});  // else both ops are one
   p.write(x, std::vector<float>{1, 2, 3, 4});
   EXPECT_EQ(count("copy: write"), 1);
   EXPECT_EQ(count("plan: plan"), 1);
@@ -113,7 +113,7 @@ TEST_F(Trace, RangesOfOpsCarryTheirScopes) {
     y = tanh(x);
   }
   g.output("y", sum(y));
-  Program p = compile(g, {.fuse = false});
+  Program p = compile(g, {.tuning = {.fuse = false}});
   p.write(x, std::vector<float>{1, 2, 3, 4});
   p.run(interactive);
   EXPECT_EQ(count("op: tanh in layer3"), 1);

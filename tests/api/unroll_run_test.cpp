@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "program_fixture.h"
 
 namespace graphsink::unroll_run_test {
@@ -174,9 +175,9 @@ std::vector<Tensor> run(const Row& row, DeviceId device, Mode mode) {
     for (int i = 0; i < 12; ++i) data.push_back(static_cast<float>((i * 5 + step * 3) % 7) * 0.5f - 1.0f);
     p.write(x, data);
     p.run(mode);
-    for (const PlanOutput& output : p.plan().outputs) results.push_back(p.output(output.name));
+    for (const PlanOutput& output : plan_of(p).outputs) results.push_back(p.output(output.name));
   }
-  for (const PlanRecord& record : p.plan().records) {
+  for (const PlanRecord& record : plan_of(p).records) {
     const std::vector<double> values = p.records<double>(record.name);
     results.emplace_back(Shape{static_cast<std::int64_t>(values.size())}, values);
   }

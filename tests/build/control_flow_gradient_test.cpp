@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "program_fixture.h"
 

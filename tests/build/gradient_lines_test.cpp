@@ -3,7 +3,7 @@
 
 #include "graphsink/grad.h"
 #include "graphsink/ops.h"
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "test_ops.h"
 

@@ -10,6 +10,7 @@
 #include "default_stack.h"
 #include "graphsink/graphsink.h"
 #include "ir/graph_data.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "messages.h"
 

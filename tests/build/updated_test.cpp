@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "messages.h"
 #include "test_ops.h"
 
@@ -156,7 +157,7 @@ TEST_P(Updated, InABodyIsTheSameValue) {
   EXPECT_EQ(p.output("count").at(0), 3.0);
   EXPECT_EQ(p.output("chosen").at(0), 30.0);
   std::size_t nodes = 0;
-  for (const PlanNode& node : p.plan().nodes) nodes += node.op->name == "updated_sgd" ? 1 : 0;
+  for (const PlanNode& node : plan_of(p).nodes) nodes += node.op->name == "updated_sgd" ? 1 : 0;
   EXPECT_EQ(nodes, 1u) << "it is computed once";
 }
 

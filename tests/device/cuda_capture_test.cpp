@@ -10,6 +10,7 @@
 #include "graphsink/cuda.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
+#include "ir/step_state.h"
 #endif
 
 namespace graphsink::testing::cuda_capture_test {
@@ -154,7 +155,7 @@ TEST_F(CudaCaptureTest, NestedControlFlowGivesTheSameLiveAndCaptured) {
 
 TEST_F(CudaCaptureTest, ALaunchRunsManySteps) {
   constexpr std::int64_t kSlices = 8;
-  StepBlock* block = make(StepBlock{});
+  StepState* block = make(StepState{});
   std::int64_t* sum = make(std::int64_t{0});
   Memory ring = device_->allocate(kSlices * sizeof(std::int64_t));
   std::vector<std::int64_t> values = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};

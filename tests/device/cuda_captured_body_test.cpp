@@ -8,6 +8,7 @@
 #include "child_graph.h"
 #include "cuda_device_fixture.h"
 #include "graphsink/cuda.h"
+#include "ir/plan.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
 #endif

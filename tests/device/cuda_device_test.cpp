@@ -5,6 +5,7 @@
 #include "cuda_device_fixture.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
+#include "ir/step_state.h"
 #endif
 
 namespace graphsink::testing::cuda_device_test {
@@ -136,7 +137,7 @@ TEST_F(CudaDeviceTest, WhateverAHostCallThrowsIsReported) {
 TEST_F(CudaDeviceTest, CountersCountWhatWasAskedFor) {
   float* x = make(1.0f);
   LaunchQueue launches;
-  launches.allocate(*device_, make(StepBlock{}), make(std::uint32_t{0}));
+  launches.allocate(*device_, make(StepState{}), make(std::uint32_t{0}));
   auto captured = capture([&](Stream& s) {
     device_->begin(s, launches.ring());
     call(s, affine, {x}, Affine{2, 0});

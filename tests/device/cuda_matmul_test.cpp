@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 
 #include "emulator.h"
+#include "ir/bound_node.h"
 #endif
 
 namespace graphsink::testing::cuda_matmul_test {
@@ -24,7 +25,7 @@ const OpDef product = {
     .prepare = [](const PrepareArgs& a) { return prepare_matmul(a.attrs.as<MatmulCase>().spec, a); },
 };
 void run_product(CudaArgs& a) {
-  run_matmul(a, a.node().local, a.in<void>(0), a.in<void>(1), a.in_out<void>(2), a.workspace());
+  run_matmul(a, bound_node(a).local, a.in<void>(0), a.in<void>(1), a.in_out<void>(2), a.workspace());
 }
 
 class MatmulTest : public CudaDeviceTest {

@@ -97,7 +97,7 @@ TEST(CapturePolicy, SaysWhy) {
   shape.interactive_steps = 2;
   EXPECT_EQ(learned(300000, 200000, 100000).reason(shape),
             "2 steps op by op so far; a capture takes 300.0 us and saves 100.0 us a step");
-  EXPECT_EQ(CapturePolicy(true, 7).reason(shape), "captured after 7 steps (CompileOptions::capture_after)");
+  EXPECT_EQ(CapturePolicy(true, 7).reason(shape), "captured after 7 steps (Tuning::capture_after)");
 }
 
 // A program that runs `automatic` with shapes drawn from `shapes`, of which it keeps eight, `repeats` steps each time.

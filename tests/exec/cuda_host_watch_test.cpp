@@ -61,7 +61,7 @@ TEST(HostWatch, AnOpThatBlocksIsNamed) {
     auto open_at_second = [&](LogLevel, std::string_view message) {
       if (messages.add(message) == 2) gate->open.set_value();
     };
-    Program p = compile(g, {.target = cuda(0), .host_op_patience = 5ms, .log = open_at_second});
+    Program p = compile(g, {.target = cuda(0), .limits = {.host_op_patience = 5ms}, .log = open_at_second});
     p.write(x, std::vector<float>{3});
     p.run(mode);
     EXPECT_EQ(p.output("y").at(0), 3.0);
@@ -84,7 +84,7 @@ TEST(HostWatch, ALoopThatDoesNotEndIsNamed) {
       g.output("y", y);
       Messages messages;
       auto add = [&](LogLevel, std::string_view message) { messages.add(message); };
-      Program p = compile(g, {.target = device, .host_op_patience = 10ms, .log = add});
+      Program p = compile(g, {.target = device, .limits = {.host_op_patience = 10ms}, .log = add});
       for (float n = 64; messages.all().empty() && n < 1e7f; n *= 4) {
         p.write(x, std::vector<float>{n});
         p.run(mode);

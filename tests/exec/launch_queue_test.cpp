@@ -11,6 +11,7 @@
 
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"
+#include "ir/step_state.h"
 #endif
 
 namespace graphsink::launch_queue_test {
@@ -141,7 +142,7 @@ TEST(LaunchRing, ASlotIsReadBeforeTheHostIsToldSo) {
   GuardedSlots guarded([] { taken_at_first_read = taken; });
   guarded.slots()[4] = {.first_slice = 5, .end_slice = 6, .seed = 7, .tag = 8};
   guarded.close();
-  StepBlock block;
+  StepState block;
   std::uint32_t next = 4;
   begin_launch({&block, &next, guarded.slots(), &taken});
   EXPECT_EQ(taken_at_first_read, 4u);

@@ -5,6 +5,7 @@
 #include "cuda_device_fixture.h"
 #include "emulator.h"
 #include "graphsink/cuda.h"
+#include "ir/plan.h"
 
 namespace graphsink::testing::cuda_fault_test {
 namespace {

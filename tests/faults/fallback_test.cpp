@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include "api/plan_of.h"
 #include "emulator.h"
 #include "graphsink/cuda.h"
 #include "graphsink/graphsink.h"
@@ -65,7 +66,7 @@ TEST_P(Fallback, AfterThreeFailuresTheReasonStays) {
 TEST(FallbackOfParts, WhatWasCapturedIsKept) {
   auto copy = [](CudaArgs& a) {
     check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-               "cudaMemcpyAsync", a.node());
+               "cudaMemcpyAsync", a);
   };
   const OpDef between{
       .name = "between", .infer = testing::infer_like_first, .traits = {.capturable = false}, .bodies = {copy}};
@@ -104,7 +105,7 @@ TEST(FallbackOfParts, ARefusedLoopOverStepsIsAReasonOfTheProgram) {
   EXPECT_NE(p.explain().find(expected), std::string::npos) << p.explain();
   EXPECT_NE(p.explain_json().find(expected), std::string::npos);
   EXPECT_EQ(p.explain().find("op by op"), std::string::npos) << p.explain();
-  EXPECT_EQ(p.plan().explain().find(expected), std::string::npos);
+  EXPECT_EQ(plan_of(p).explain().find(expected), std::string::npos);
 }
 
 // A loop, so that a capture into a body is under way inside another capture when the capture fails.

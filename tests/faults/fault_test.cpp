@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "api/plan_of.h"
 #include "busy_time.h"
 #include "device/cuda/open.h"
 #include "fault_fixture.h"
@@ -77,7 +78,7 @@ TEST_F(Fault, WhatAFailedStepLeavesOnOtherStreamsIsWaitedFor) {
   for (int i = 0; i < 4; ++i) left = left * 0.75 + 0.5, right = right * 0.5 - 0.25;
   assign(state, left + right);
   Program p = compile(g, {.target = cuda(0)});
-  ASSERT_GT(p.plan().streams, 1);
+  ASSERT_GT(plan_of(p).streams, 1);
   p.write(x, std::vector<float>{1});
   emu::reset_calls();
   p.run(interactive_parallel);

@@ -101,7 +101,7 @@ inline Workload further_device_workload() {
   Value next = add(w.graph.value(state) * 0.5, there, on_device) + w.graph.constant(Tensor({0.25f, 0.5f}));
   assign(state, next);
   w.graph.output("y", there);
-  w.graph.record("loss", sum(next, {}, false, on_device));
+  w.graph.record("loss", sum(next, {}, {}, on_device));
   w.inputs = {{x, [](int step) { return Tensor::uniform({2}, seed_of(step)); }}};
   w.variables = {state};
   return w;
@@ -198,9 +198,9 @@ struct OwnGraph {
 inline void run_own_graph(CudaArgs& a) {
   const auto& own = a.attrs<OwnGraph>();
   const GraphCall made = enqueue_graph(a.stream(), own.graph->get(), own.exec->get());
-  check_cuda(made.code, made.call, a.node());
+  check_cuda(made.code, made.call, a);
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
+             "cudaMemcpyAsync", a);
 }
 inline const OpDef own_graph{.name = "own_graph", .infer = infer_like_first, .bodies = {run_own_graph}};
 
@@ -227,9 +227,8 @@ class Session {
   void compile() {
     program.emplace(graphsink::compile(work.graph, {.target = cuda(0),
                                                     .further_devices = work.further_devices,
-                                                    .programmatic_launch = true,
-                                                    .shape_cache_shapes = 1,
-                                                    .capture_after = 1}));
+                                                    .tuning = {.programmatic_launch = true, .capture_after = 1},
+                                                    .limits = {.shape_cache_shapes = 1}}));
   }
   void feed(int step) {
     for (const Input& input : work.inputs) program->write(input.value, input.data(step));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "api/plan_of.h"
 #include "device/cuda/nvrtc.h"
 #include "fusion_fixture.h"
 #include "ir/fused.h"
@@ -121,7 +122,7 @@ TEST_F(Fusion, AChainIsOneKernel) {
   Graph g;
   make(g);
   auto kernels = [&](bool fuse) {
-    Program program = compile(g, {.target = cuda(0), .fuse = fuse});
+    Program program = compile(g, {.target = cuda(0), .tuning = {.fuse = fuse}});
     program.run(interactive_serial);
     return program.counters().kernels;
   };
@@ -211,7 +212,7 @@ void build_reductions(Graph& g, DType dtype, std::int64_t rows, std::int64_t wid
     Value y = logical_not(x);
     g.output("y", y);
     g.output("any", any(y, {1}));
-    g.output("all", all(y, {1}, true));
+    g.output("all", all(y, {1}, {.keep_axes = true}));
     return;
   }
   Value row = g.value(Variable("row", numbers(dtype, {width}, 2)));
@@ -220,10 +221,10 @@ void build_reductions(Graph& g, DType dtype, std::int64_t rows, std::int64_t wid
   if (dtype != u8) {
     y = y + column;
     g.output("sum", sum(y, {1}));
-    g.output("product", prod(y * 2.0, {1}, true));
+    g.output("product", prod(y * 2.0, {1}, {.keep_axes = true}));
   }
   g.output("max", max(y, {1}));
-  g.output("min", min(y, {-1}, true));
+  g.output("min", min(y, {-1}, {.keep_axes = true}));
   g.output("y", y);
   if (!is_float(dtype)) return;
   g.output("mean", mean(abs(y), {1}));
@@ -350,7 +351,7 @@ TEST_F(Fusion, AnOpOfTheUserMayHaveACodeThatDoesNotCompile) {
     EXPECT_NE(std::string(e.what()).find("twice"), std::string::npos) << e.what();
     EXPECT_NE(e.problem().find("NVRTC_ERROR_COMPILATION"), std::string::npos) << e.what();
   }
-  Program separate = compile(g, {.target = cuda(0), .fuse = false});
+  Program separate = compile(g, {.target = cuda(0), .tuning = {.fuse = false}});
   separate.run();
   separate.sync();
 }
@@ -363,7 +364,7 @@ TEST_F(Fusion, EqualGroupsShareAKernel) {
   }
   Program program = compile(g, {.target = cuda(0)});
   program.run();
-  EXPECT_EQ(program.plan().fusion.nodes, 3u);
+  EXPECT_EQ(plan_of(program).fusion.nodes, 3u);
   EXPECT_EQ(program.counters().compiled_kernels, 1u);
 }
 
@@ -444,10 +445,10 @@ TEST_F(Fusion, WithoutACompilerOpsStaySeparate) {
   set_compiler();
   Graph g;
   make(g);
-  for (const Program& program :
-       {compile(g, {.target = cuda(0), .fuse = false}), compile(g, {.target = cuda(0), .check_finite = true})}) {
-    EXPECT_EQ(program.plan().fusion.nodes, 0u);
-    EXPECT_EQ(program.plan().explain().find("stay separate"), std::string::npos);
+  for (const Program& program : {compile(g, {.target = cuda(0), .tuning = {.fuse = false}}),
+                                 compile(g, {.target = cuda(0), .check_finite = true})}) {
+    EXPECT_EQ(plan_of(program).fusion.nodes, 0u);
+    EXPECT_EQ(plan_of(program).explain().find("stay separate"), std::string::npos);
   }
 #endif
 }

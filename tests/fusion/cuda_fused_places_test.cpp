@@ -7,6 +7,7 @@
 
 #include "fusion_fixture.h"
 #include "ir/fused.h"
+#include "ir/plan.h"
 
 namespace graphsink::testing::cuda_fused_places_test {
 namespace {

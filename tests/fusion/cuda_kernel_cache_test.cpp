@@ -163,7 +163,7 @@ class CachedFusion : public Fusion {
     program.sync();
     EXPECT_EQ(program.counters().compiled_kernels, compiled);
     EXPECT_EQ(program.counters().cached_kernels, 1 - compiled);
-    Program separate = compile(g, {.target = cuda(0), .fuse = false});
+    Program separate = compile(g, {.target = cuda(0), .tuning = {.fuse = false}});
     separate.run();
     EXPECT_EQ(std::memcmp(program.output("z").data(), separate.output("z").data(), 4000), 0);
   }

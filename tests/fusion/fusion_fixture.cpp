@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "api/plan_of.h"
 #include "program_fixture.h"
 
 namespace graphsink::testing {
@@ -25,11 +26,12 @@ Plan expect_same_bits(const std::function<void(Graph&)>& make, DeviceId target) 
   Graph g, same;
   make(g);
   make(same);
-  Program separate = compile(g, {.target = target, .fuse = false}), fused = compile(same, {.target = target});
+  Program separate = compile(g, {.target = target, .tuning = {.fuse = false}}),
+          fused = compile(same, {.target = target});
   for (Mode mode : kModes) {
     separate.run(mode);
     fused.run(mode);
-    for (const PlanOutput& output : fused.plan().outputs) {
+    for (const PlanOutput& output : plan_of(fused).outputs) {
       Tensor a = separate.output(output.name), b = fused.output(output.name);
       EXPECT_EQ(a.type(), b.type());
       std::int64_t i = 0;
@@ -38,7 +40,7 @@ Plan expect_same_bits(const std::function<void(Graph&)>& make, DeviceId target) 
           << output.name << " " << to_string(mode) << ": the first element that differs";
     }
   }
-  return fused.plan();
+  return plan_of(fused);
 }
 
 }  // namespace graphsink::testing

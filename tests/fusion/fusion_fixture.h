@@ -8,6 +8,7 @@
 #include <string>
 
 #include "graphsink/graphsink.h"
+#include "ir/plan.h"
 #include "temporary_directory.h"
 #ifdef GRAPHSINK_EMULATED
 #include "emulator.h"

@@ -55,7 +55,7 @@ class FusedPairs : public OnDevice {
       g.output("y", result_is_first ? second.op(inner, c) : second.op(c, inner));
       std::vector<Tensor> results;
       for (bool fuse : {true, false}) {
-        Program p = compile(g, {.fuse = fuse});
+        Program p = compile(g, {.tuning = {.fuse = fuse}});
         p.write(a, numbers(size_of_operand(0), 1, dtype));
         p.write(b, numbers(size_of_operand(1), 2, dtype));
         p.write(c, numbers(size_of_operand(2), 3, dtype));
@@ -89,7 +89,7 @@ TEST_P(FusedPairs, KeepAResultThatOthersUse) {
     g.output("y", way == 2 ? inner - inner * inner : (inner - x) * inner);
     std::vector<std::vector<Tensor>> results;
     for (bool fuse : {true, false}) {
-      Program p = compile(g, {.fuse = fuse});
+      Program p = compile(g, {.tuning = {.fuse = fuse}});
       p.write(x, numbers(300, 5, f32));
       p.write(s, Tensor::scalar(1.7f));
       p.run(interactive_serial);

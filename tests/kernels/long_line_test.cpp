@@ -117,7 +117,7 @@ TEST_P(LongLines, AreSortedWithTheirBitsAndEqualsInOrder) {
       for (bool descends : {false, true}) {
         SCOPED_TRACE(to_string(data.type()) + (descends ? " descends" : ""));
         Graph g;
-        Sorted sorted = sort(g.constant(data), axis, descends);
+        Sorted sorted = sort(g.constant(data), axis, {descends});
         g.output("values", sorted.values);
         g.output("places", sorted.indices);
         Program p = compile(g);
@@ -142,7 +142,7 @@ TEST_P(LongLines, TopKChoosesWhatSortPutsFirst) {
       Graph g;
       Value x = g.constant(data);
       TopK top = top_k(x, 100, axis);
-      Sorted sorted = sort(x, axis, true);
+      Sorted sorted = sort(x, axis, {.descending = true});
       std::vector<Value> values = split(sorted.values, {100, shape[axis] - 100}, axis);
       std::vector<Value> places = split(sorted.indices, {100, shape[axis] - 100}, axis);
       g.output("values", top.values);
@@ -250,7 +250,7 @@ constexpr std::int64_t kLines = 2, kLength = 20000, kIndices = 2500, kRows = 7;
 
 // Results of the ops of this file. x is f32 [kLines, kLength]; rows is i32 [kIndices], from 0 to kRows - 1.
 Values long_ops(const Value& x, const Value& rows) {
-  Sorted sorted = sort(x, 1, true);
+  Sorted sorted = sort(x, 1, {.descending = true});
   TopK top = top_k(x, 7, 1);
   Value updates = reshape(slice(x, {0, 0}, {1, kIndices}), {kIndices});
   Value sums = scatter_add(reshape(slice(x, {1, 0}, {2, kRows}), {kRows}), rows, updates);

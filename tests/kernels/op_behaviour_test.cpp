@@ -154,19 +154,19 @@ int add_outputs(Graph& g, const Value& x) {
   Value gain = g.constant(Tensor({1.0, 2.0, -1.0, 0.5})), bias = g.constant(Tensor({0.0, 1.0, 2.0, 3.0}));
   Value heads = unsqueeze(x, 1), positions = arange(x, 2, f64);
   std::vector<Value> values{
-      var(x, {0, 2}, false, 1),
-      var(x, {}, false, 1),
+      var(x, {0, 2}, {.correction = 1}),
+      var(x, {}, {.correction = 1}),
       prod(x, {-1}),
       logsumexp(x, {0}),
       all(greater(x, -2.0), {0, 2}),
-      sort(x, 2, true).values,
+      sort(x, 2, {.descending = true}).values,
       tril(x, 1),
       batch_norm(x, gain, bias).y,
       group_norm(x, 2, gain, bias),
       attention(heads, heads, heads, g.constant(Tensor({0.25})), {.causal = true, .scale = 0.5}),
       x * positions,
       one_hot(cast(positions, i32), 64, f64),
-      take_along_axis(x, argmax(x, 2, true), 2),
+      take_along_axis(x, argmax(x, 2, {.keep_axes = true}), 2),
       bernoulli(clamp(x * 0.0, 0, 1)),
   };
   Value loss = mean(x * 0.0);
@@ -213,7 +213,7 @@ TEST_P(OpBehaviour, FollowsOpenDimensionsWithTheSameBitsInEveryMode) {
 TEST(OpLabels, HoldForAllNodesOfAnOp) {
   Graph g;
   Value x = g.input("x", f32, {2, 4, 3}), c = g.constant(Tensor::full(f32, {4}, 1)), q = unsqueeze(x, 1);
-  g.output("var", var(x, {0}, false, 1, on_cpu));
+  g.output("var", var(x, {0}, {.correction = 1}, on_cpu));
   g.output("batch_norm", batch_norm(x, c, c, 1e-5, on_cpu).y);
   g.output("group_norm", group_norm(x, 2, c, c, 1e-5, on_cpu));
   g.output("attention", attention(q, q, q, 0.5, {.causal = true}, on_cpu));

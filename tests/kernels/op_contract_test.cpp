@@ -150,7 +150,7 @@ TEST_P(OpContract, GradientsFollowOpenDimensions) {
   Value row_means = mean(h, {1});  // [batch]
   Value centred = h - reshape(row_means, {-1, 1});
   Value flat = reshape(transpose(centred), {-1});
-  Value loss = cross_entropy(centred, t) + mean(flat * flat) + sum(mean(exp(h), {0}, true));
+  Value loss = cross_entropy(centred, t) + mean(flat * flat) + sum(mean(exp(h), {0}, {.keep_axes = true}));
   std::vector<Value> grads = grad(loss, {w, b});
   g.output("loss", loss);
   g.output("gw", grads[0]);

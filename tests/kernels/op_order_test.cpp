@@ -111,8 +111,8 @@ TEST_P(OrderOps, EqualsShareTheGradientOfAnExtreme) {
       Graph g;
       Tensor data = Tensor({1.0, 3.0, 3.0, 2.0, 2.0, kNan}).to(dtype);
       Value x = reshape(g.constant(data), {2, 3});
-      expect_elements(run(g, grad(sum(max(x, {1}, keep_axes)), {x})[0]), {0, 0.5, 0.5, 0, 0, 1});
-      expect_elements(run(g, grad(sum(min(x, {-1}, keep_axes)), {x})[0]), {1, 0, 0, 0, 0, 1});
+      expect_elements(run(g, grad(sum(max(x, {1}, {.keep_axes = keep_axes})), {x})[0]), {0, 0.5, 0.5, 0, 0, 1});
+      expect_elements(run(g, grad(sum(min(x, {-1}, {.keep_axes = keep_axes})), {x})[0]), {1, 0, 0, 0, 0, 1});
     }
     // More equals than a half can count.
     Graph g;
@@ -164,7 +164,7 @@ TEST_P(OrderOps, CumsumOfHalvesAndOfIntegersThatWrap) {
 TEST_P(OrderOps, ExtremesFollowOpenDimensions) {
   Graph g;
   Value x = g.input("x", f64, {open(4), 3});
-  g.output("gradient", grad(sum(max(x, {0}) * min(x, {0}, true)), {x})[0]);
+  g.output("gradient", grad(sum(max(x, {0}) * min(x, {0}, {.keep_axes = true})), {x})[0]);
   g.output("place", argmax(x, 0));
   Program p = compile(g, {.target = GetParam()});
   for (std::int64_t batch : {4, 9, 1}) {

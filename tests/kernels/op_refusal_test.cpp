@@ -46,7 +46,7 @@ const std::vector<Refusal>& refusals() {
        }},
       {"matmul", "inner dimensions differ, a transposed",
        [](Graph& g) {
-         matmul(of(g, f32, {2, 3}), of(g, f32, {3, 5}), true);
+         matmul(of(g, f32, {2, 3}), of(g, f32, {3, 5}), {.transpose_a = true});
        }},
       {"matmul", "takes two matrices",
        [](Graph& g) {

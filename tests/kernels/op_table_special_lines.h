@@ -401,7 +401,7 @@ inline SpecialRow special_sort_row(bool descends) {
               for (std::size_t i = 0; i < 9; ++i) d.at[order[i]] = g.at[i];
               return Arrays{d};
             }};
-  return written_row("sort", kFloats, w, [=](const auto& in) { return sort(in[0], 0, descends).values; });
+  return written_row("sort", kFloats, w, [=](const auto& in) { return sort(in[0], 0, {descends}).values; });
 }
 
 inline SpecialRow special_scatter_add_row() {

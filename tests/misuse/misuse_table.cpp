@@ -2,6 +2,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "misuse.h"
 #include "temporary_directory.h"
@@ -329,8 +330,20 @@ std::span<const Row> misuses() {
       Row{"TwoGraphs", "add", {"two graphs"}, [] { x() + Graph().constant(Tensor({1.0f})); }},
       Row{"NumbersAlone", "add", {"no operand is a Value", "graph.constant"}, [] { add(1.0, 2.0); }},
       Row{"VariablesAlone", "mul", {"no operand is a Value", "graph.value"}, [] { w() * w(); }},
-      Row{"RecordOfVector", "record", {"f32[3]", "mean()"}, [] { graph().record("r", x()); }},
-      Row{"RecordOfInteger", "record", {"i32[]", "not one float"}, [] { graph().record("r", ints()); }},
+      Row{"RecordOfTooManyElements",
+          "record",
+          {"f32[4097]", "from 1 to 4096", "mean()"},
+          [] { graph().record("r", floats(4097)); }},
+      Row{"RecordOfNothing", "record", {"f32[0]", "from 1 to 4096"}, [] { graph().record("r", floats(0)); }},
+      Row{"RecordOfOpenVector",
+          "record",
+          {"f32[open(3)]", "a fixed number"},
+          [] { graph().record("r", graph().input("open", f32, {open(3)})); }},
+      Row{"RecordCapacityOfVectors",
+          "record",
+          {"a capacity of 1048577 values", "from 1 to 1048576"},
+          [] { graph().record("r", floats(1024), {.capacity = (1 << 20) + 1}); }},
+      Row{"RecordOfInteger", "record", {"i32[]", "not floats"}, [] { graph().record("r", ints()); }},
       Row{"RecordOfNumber", "record", {"not a Value"}, [] { graph().record("r", 1.0); }},
       Row{"RecordNameTwice",
           "record",
@@ -398,7 +411,7 @@ std::span<const Row> misuses() {
       Row{"MatmulTransposed",
           "matmul",
           {"inner dimensions differ, a transposed"},
-          [] { matmul(floats(2, 3), floats(3, 5), true); }},
+          [] { matmul(floats(2, 3), floats(3, 5), {.transpose_a = true}); }},
       Row{"MatmulOfAVector", "matmul", {"takes two matrices"}, [] { matmul(floats(3), floats(3, 5)); }},
       Row{"MatmulBatches", "matmul", {"batches do not broadcast"}, [] { matmul(floats(2, 1, 1), floats(3, 1, 1)); }},
       Row{"SumAxis", "sum", {"there is no axis 2: f32[2, 3]"}, [] { sum(floats(2, 3), {2}); }},
@@ -414,7 +427,7 @@ std::span<const Row> misuses() {
       Row{"ClampBoundOfAnotherDtype", "clamp", {"0.5", "i32"}, [] { clamp(ints(3), 0, 0.5); }},
       Row{"ClampBetweenNans", "clamp", {"nan"}, [] { clamp(floats(3), std::nan(""), 1); }},
       Row{"VarOfIntegers", "var", {"not of floats: i32[2]"}, [] { var(ints(2)); }},
-      Row{"VarCorrection", "var", {"correction 3", "elements, 3"}, [] { var(floats(3), {}, false, 3); }},
+      Row{"VarCorrection", "var", {"correction 3", "elements, 3"}, [] { var(floats(3), {}, {.correction = 3}); }},
       Row{"VarAxis", "var", {"there is no axis 4"}, [] { var(floats(3), {4}); }},
       Row{"ProdOfBooleans", "prod", {"takes", "bool[2]"}, [] { prod(of(boolean, 2)); }},
       Row{"AnyOfNumbers", "any", {"takes bool: f32[2]"}, [] { any(floats(2)); }},

@@ -42,7 +42,7 @@ TEST_P(Dynamic, LengthsShareShapesAndAllModesGiveTheSameBits) {
   for (Mode mode : testing::kModes) {
     SCOPED_TRACE(to_string(mode));
     models::Model model = models::dynamic(text(), kSizes);
-    Program p = compile(model.graph, {.require_whole_graph = true, .capture_after = 1});
+    Program p = compile(model.graph, {.require_whole_graph = true, .tuning = {.capture_after = 1}});
     models::run(p, model, mode, 0, kSteps);
     std::vector<double> results = p.records<double>("loss");
     ASSERT_EQ(results.size(), static_cast<std::size_t>(kSteps));
@@ -117,7 +117,7 @@ double loss_on_host(const models::Model& model, const Tensor& x, const Tensor& t
 
 TEST_P(Dynamic, LossesAreThoseOfTheHostWithoutPadding) {
   models::Model model = models::dynamic(text(), kSizes);
-  Program p = compile(model.graph, {.capture_after = 1});
+  Program p = compile(model.graph, {.tuning = {.capture_after = 1}});
   for (std::int64_t step = 0; step < 20; ++step) {
     const Tensor x = model.feeds[0].slices(step, 1), t = model.feeds[1].slices(step, 1);
     ASSERT_EQ(x.shape(), (Shape{kSizes.batch, models::length_of_windows(kSizes, step)}));

@@ -66,7 +66,7 @@ TEST_P(Jacobi, IsOneLaunchWithOneLoop) {
   EXPECT_EQ(p.captured()->conditional_nodes, 1);
   EXPECT_EQ(p.counters().graph_launches, 2u) << "each step after the first is one";
   p.run(sink, {.steps = 5});
-  EXPECT_EQ(p.captured(true)->conditional_nodes, 2) << "a loop in the loop over the steps";
+  EXPECT_EQ(p.captured(LaunchOf::several_steps)->conditional_nodes, 2) << "a loop in the loop over the steps";
   EXPECT_EQ(p.counters().graph_launches, 3u);
   EXPECT_EQ(p.counters().fallbacks, 0u);
 }

@@ -38,7 +38,7 @@ class Nonzero : public testing::OnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, Nonzero, ::testing::ValuesIn(testing::devices()), testing::device_name);
 
 TEST_P(Nonzero, EverySizeTrainsTheSameModel) {
-  const CompileOptions options{.target = GetParam(), .capture_after = 1};
+  const CompileOptions options{.target = GetParam(), .tuning = {.capture_after = 1}};
   const Trained exact = train({}, options, interactive_serial, 1);
   ASSERT_EQ(exact.losses.size(), static_cast<std::size_t>(kSteps));
   EXPECT_LT(exact.losses.back(), 0.5 * exact.losses.front());

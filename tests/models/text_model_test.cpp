@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "samples/models/generate.h"
 #include "samples/models/source_dir.h"

@@ -94,7 +94,9 @@ OpRow matmul_row(bool ta, bool tb) {
   return {"matmul",
           kFloats,
           cases,
-          [=](const auto& in) { return matmul(in[0], in[1], ta, tb); },
+          [=](const auto& in) {
+            return matmul(in[0], in[1], {ta, tb});
+          },
           [=](const Arrays& in) { return product(in[0], in[1], ta, tb); },
           true};
 }
@@ -103,7 +105,7 @@ OpRow sum_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
   return {"sum",
           kNumbers,
           std::move(cases),
-          [=](const auto& in) { return sum(in[0], axes, keep_axes); },
+          [=](const auto& in) { return sum(in[0], axes, {.keep_axes = keep_axes}); },
           [=](const Arrays& in) { return reduce(in[0], axes, keep_axes, false); },
           true};
 }
@@ -112,7 +114,7 @@ OpRow mean_row(std::vector<int> axes, bool keep_axes, std::vector<Case> cases) {
   return {"mean",
           kFloats,
           std::move(cases),
-          [=](const auto& in) { return mean(in[0], axes, keep_axes); },
+          [=](const auto& in) { return mean(in[0], axes, {.keep_axes = keep_axes}); },
           [=](const Arrays& in) { return reduce(in[0], axes, keep_axes, true); },
           true};
 }

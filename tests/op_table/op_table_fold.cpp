@@ -51,28 +51,29 @@ double variance_of(const Group& group, double correction) {
 }
 
 OpRow fold_row(std::string name, std::vector<DType> dtypes, const Axes& axes, const std::vector<Case>& more,
-               Value (*op)(Arg, graphsink::Axes, bool, Placement), double (*f)(const Group&)) {
+               Value (*op)(Arg, graphsink::Axes, ReduceOptions, Placement), double (*f)(const Group&)) {
   std::vector<Case> cases = axes.cases;
   for (const Case& operands : more)
     if (axes.axes.empty()) cases.push_back(operands);
   return {std::move(name),
           std::move(dtypes),
           std::move(cases),
-          [=, axes = axes.axes, keep = axes.keep_axes](const auto& in) { return op(in[0], axes, keep, {}); },
+          [=, axes = axes.axes, keep = axes.keep_axes](const auto& in) { return op(in[0], axes, {keep}, {}); },
           [=, axes = axes.axes, keep = axes.keep_axes](const Arrays& in) { return folded(in[0], axes, keep, f); },
           true};
 }
 
 OpRow var_row(const Axes& axes, double correction, const std::vector<Case>& cases) {
-  return {"var",
-          kFloats,
-          cases,
-          [=](const auto& in) { return var(in[0], axes.axes, axes.keep_axes, correction); },
-          [=](const Arrays& in) {
-            return folded(in[0], axes.axes, axes.keep_axes,
-                          [=](const Group& group) { return variance_of(group, correction); });
-          },
-          true};
+  return {
+      "var",
+      kFloats,
+      cases,
+      [=](const auto& in) { return var(in[0], axes.axes, {.keep_axes = axes.keep_axes, .correction = correction}); },
+      [=](const Arrays& in) {
+        return folded(in[0], axes.axes, axes.keep_axes,
+                      [=](const Group& group) { return variance_of(group, correction); });
+      },
+      true};
 }
 
 }  // namespace

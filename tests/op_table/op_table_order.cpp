@@ -13,7 +13,9 @@ void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep
     OpRow row{is_max ? "max" : "min",
               kSingleAndDouble,
               cases,
-              [=](const auto& in) { return is_max ? max(in[0], axes, keep_axes) : min(in[0], axes, keep_axes); },
+              [=](const auto& in) {
+                return is_max ? max(in[0], axes, {.keep_axes = keep_axes}) : min(in[0], axes, {.keep_axes = keep_axes});
+              },
               [=](const Arrays& in) { return extreme_of(in[0], axes, keep_axes, is_max); },
               true};
     rows.push_back(row);
@@ -25,11 +27,14 @@ void add_extreme_rows(std::vector<OpRow>& rows, std::vector<int> axes, bool keep
 
 void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const std::vector<Case>& cases) {
   for (bool is_max : {true, false}) {
-    rows.push_back(coarse(without_grad(
-        {is_max ? "argmax" : "argmin", kComparable, cases,
-         [=](const auto& in) { return is_max ? argmax(in[0], axis, keep_axis) : argmin(in[0], axis, keep_axis); },
-         [=](const Arrays& in) { return extreme_place(in[0], axis, keep_axis, is_max); }},
-        kNoFloats)));
+    rows.push_back(
+        coarse(without_grad({is_max ? "argmax" : "argmin", kComparable, cases,
+                             [=](const auto& in) {
+                               return is_max ? argmax(in[0], axis, {.keep_axes = keep_axis})
+                                             : argmin(in[0], axis, {.keep_axes = keep_axis});
+                             },
+                             [=](const Arrays& in) { return extreme_place(in[0], axis, keep_axis, is_max); }},
+                            kNoFloats)));
   }
 }
 
@@ -54,14 +59,14 @@ void add_sort_rows(std::vector<OpRow>& rows, int axis, const std::vector<Case>& 
     OpRow values{"sort",
                  kSingleAndDouble,
                  cases,
-                 [=](const auto& in) { return sort(in[0], axis, descends).values; },
+                 [=](const auto& in) { return sort(in[0], axis, {descends}).values; },
                  [=](const Arrays& in) { return sorted_of(in[0], axis, descends, false); },
                  true};
     if (has_grad) rows.push_back(values);
     values.dtypes = kComparable;
     rows.push_back(coarse(without_grad(std::move(values))));
     rows.push_back(
-        coarse({"sort", kComparable, cases, [=](const auto& in) { return sort(in[0], axis, descends).indices; },
+        coarse({"sort", kComparable, cases, [=](const auto& in) { return sort(in[0], axis, {descends}).indices; },
                 [=](const Arrays& in) { return sorted_of(in[0], axis, descends, true); }}));
   }
 }

@@ -51,7 +51,7 @@ static void power_cuda(gs::CudaArgs& a) {
 static void power_cuda_and_wait(gs::CudaArgs& a) {
   power_cuda(a);
 #ifdef GRAPHSINK_CAN_LAUNCH
-  gs::check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
+  gs::check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a);
 #endif
 }
 

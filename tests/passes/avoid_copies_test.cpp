@@ -2,6 +2,7 @@
 // kernels changes.
 #include <functional>
 
+#include "api/plan_of.h"
 #include "graphsink/strided.h"
 #include "plan_text.h"
 #include "program_fixture.h"
@@ -248,7 +249,7 @@ TEST(AvoidCopies, WhereItMay) {
     SCOPED_TRACE(c.name);
     Graph g;
     build(g, c, f32);
-    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), c.ops);
+    EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))), c.ops);
   }
 }
 
@@ -258,7 +259,7 @@ TEST_P(AvoidCopiesCase, ChangesNoBits) {
       SCOPED_TRACE(std::string(c.name) + " " + std::string(to_string(dtype)));
       Graph g;
       build(g, c, dtype);
-      Program copies = compile(g, {.fuse = false}), in_place = compile(g);
+      Program copies = compile(g, {.tuning = {.fuse = false}}), in_place = compile(g);
       expect_same_outputs(copies, in_place);
     }
   }
@@ -271,7 +272,7 @@ TEST(AvoidCopies, SmallPartsOfTensorsAreCopied) {
     Value x = g.value(Variable("x", Tensor::uniform({2, 3, 5, 4 * parts}, 1)));
     Value q = split(x, static_cast<int>(parts), -1)[1];
     g.output("y", attention(q, q, q));
-    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), parts == 4 ? "strided_attention" : "split attention");
+    EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))), parts == 4 ? "strided_attention" : "split attention");
   }
 }
 
@@ -281,7 +282,7 @@ TEST_P(AvoidCopiesCase, OpsOnTwoDevicesStayApart) {
   Value q = heads_of(x);
   Value y = attention(q, q, q, {}, on_cpu);
   g.output("y", permute(y, {0, 2, 1, 3}));
-  EXPECT_EQ(ops_of(compile(g).plan()), is_cuda() ? "permute attention permute" : "strided_attention");
+  EXPECT_EQ(ops_of(plan_of(compile(g))), is_cuda() ? "permute attention permute" : "strided_attention");
 }
 
 TEST_P(AvoidCopiesCase, EmptyTensors) {
@@ -303,11 +304,11 @@ TEST(AvoidCopies, Explained) {
   build(g, kCases[1], f32);
   Program program = compile(g, {.target = cpu()});
   // split, concat, and permutes of q, k, v, the result and their gradients.
-  EXPECT_EQ(program.plan().avoided_copies.ops, 10u);
-  EXPECT_EQ(program.plan().avoided_copies.bytes, 4u * kBatch * kTime * kChannels * (3 + 3 + 8));
+  EXPECT_EQ(plan_of(program).avoided_copies.ops, 10u);
+  EXPECT_EQ(plan_of(program).avoided_copies.bytes, 4u * kBatch * kTime * kChannels * (3 + 3 + 8));
   EXPECT_NE(program.explain().find("without copies: 10 ops that only moved elements"), std::string::npos)
       << program.explain();
-  EXPECT_EQ(compile(g, {.target = cpu(), .fuse = false}).plan().avoided_copies.ops, 0u);
+  EXPECT_EQ(plan_of(compile(g, {.target = cpu(), .tuning = {.fuse = false}})).avoided_copies.ops, 0u);
 }
 
 TEST(Strided, AWholeTensor) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/plan_of.h"
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "program_fixture.h"
@@ -178,11 +179,11 @@ TEST(CoalesceCopies, LeavesThoseThatAreNeeded) {
       Graph g;
       Value x = g.input("x", f32, {4}), limit = g.input("limit", i32, {});
       c.build(g, x, limit);
-      Program step = compile(g, {.fuse = fuse});
+      Program step = compile(g, {.tuning = {.fuse = fuse}});
       // A group reads each element of a state before it writes the element of the next one.
-      EXPECT_LE(copies(step.plan()), c.copies) << step.explain();
+      EXPECT_LE(copies(plan_of(step)), c.copies) << step.explain();
       if (!fuse) {
-        EXPECT_EQ(copies(step.plan()), c.copies) << step.explain();
+        EXPECT_EQ(copies(plan_of(step)), c.copies) << step.explain();
       }
       step.write(x, Tensor({1.0f, 2.0f, 3.0f, 4.0f}));
       step.write(limit, Tensor::scalar(3));

@@ -4,6 +4,7 @@
 #include "dot_reader.h"
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
+#include "ir/plan.h"
 #include "test_ops.h"
 
 namespace graphsink::explain_dot_test {

@@ -35,7 +35,7 @@ Plan invariant_copies_plan() {
   Variable table("table", Tensor(f32, {4, 64}));
   Value y = emit(cpu_plus_one, {reshape(g.value(table), {256}, on_device)})[0];
   g.output("y", if_(
-                    sum(x, {}, false, on_device) < 1.0, [&] { return mul(emit(cpu_plus_one, {x})[0], y, on_device); },
+                    sum(x, {}, {}, on_device) < 1.0, [&] { return mul(emit(cpu_plus_one, {x})[0], y, on_device); },
                     [&] { return add(x, y, on_device); }));
   return plan_for(g, Target::cuda13());
 }

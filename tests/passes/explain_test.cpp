@@ -6,6 +6,7 @@
 #include "dot_reader.h"
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
+#include "passes/plan_queries.h"
 #include "schedule.h"
 #include "test_ops.h"
 
@@ -75,6 +76,27 @@ TEST(ExplainJson, SumsAreThoseOfThePlan) {
     EXPECT_EQ(in_islands, plan.nodes.size());
     ASSERT_EQ(root["reasons"].size(), plan.reasons.size());
     for (std::size_t i = 0; i < plan.reasons.size(); ++i) EXPECT_EQ(root["reasons"][i]["why"], plan.reasons[i].why);
+  }
+}
+
+TEST(PlanSummary, IsWhatTheJsonSays) {
+  PlanFacts facts;
+  facts.reasons.push_back(
+      {.what = "the launch was not captured", .where = {}, .why = "the device refused", .cost = "", .remedy = ""});
+  for (const Plan& plan : plans()) {
+    json root = json::parse(plan.explain_json(facts));
+    const PlanSummary seen = summary(plan, facts);
+    EXPECT_EQ(root["sinks_whole"], seen.sinks_whole);
+    EXPECT_EQ(root["loop_over_steps"], seen.loop_over_steps);
+    EXPECT_EQ(root["launches_per_step"], seen.launches_per_step);
+    EXPECT_EQ(root["islands"].size(), seen.islands);
+    EXPECT_EQ(root["nodes"], seen.nodes);
+    EXPECT_EQ(root["host_nodes"], seen.host_nodes);
+    EXPECT_EQ(root["streams"], seen.streams);
+    EXPECT_EQ(root["memory"]["arena_bytes"], seen.arena_bytes);
+    EXPECT_EQ(root["memory"]["live_bytes"], seen.live_bytes);
+    ASSERT_EQ(root["reasons"].size(), seen.reasons.size());
+    for (std::size_t i = 0; i < seen.reasons.size(); ++i) EXPECT_EQ(root["reasons"][i]["what"], seen.reasons[i].what);
   }
 }
 
@@ -248,7 +270,7 @@ TEST(ExplainJson, PrintsTheAttributesThatAnOpNames) {
   Graph g;
   Value x = g.input("x", f32, {4, 4});
   g.output("s", softmax(x, 0));
-  g.output("c", sum(x, {0}, true));
+  g.output("c", sum(x, {0}, {.keep_axes = true}));
   g.output("t", emit(filter_op, {x}, Taps{std::vector<int>(17, 3), -INFINITY, {.groups = 2}})[0]);
   std::map<std::string, json> attributes;
   for (const json& task : tasks_of(plan_for(g, Target::host())))

@@ -2,6 +2,7 @@
 #include <functional>
 #include <random>
 
+#include "api/plan_of.h"
 #include "base/at.h"
 #include "fused_bits.h"
 #include "ir/fused.h"
@@ -100,7 +101,7 @@ const Case kCases[] = {
     {"SeveralReductionsOfRows",
      [](Graph& g, const Operands& o) {
        Value y = o.x * o.row;
-       g.output("least", min(y, {1}, true));
+       g.output("least", min(y, {1}, {.keep_axes = true}));
        g.output("mean", mean(relu(y), {-1}));
        g.output("product", prod(y, {1}));
      },
@@ -122,7 +123,7 @@ const Case kCases[] = {
     {"AReductionThatIsUsedByTheNextOp",
      [](Graph& g, const Operands& o) {
        Value y = o.x * 2.0;
-       g.output("z", exp(y - max(y, {1}, true)));
+       g.output("z", exp(y - max(y, {1}, {.keep_axes = true})));
      },
      "[mul max] [sub exp]"},
     {"ComparisonsOfRows",
@@ -197,7 +198,7 @@ TEST(FuseElementwise, JoinsWhatItMay) {
     SCOPED_TRACE(c.name);
     Graph g;
     build(g, c, f32, 3);
-    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), c.ops);
+    EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))), c.ops);
   }
 }
 
@@ -216,8 +217,8 @@ TEST(FuseElementwise, IsForDevicesThatHaveACpuBodyAlone) {
   Graph g;
   build(g, kCases[0], f32, 3);
   EXPECT_EQ(ops_of(make_plan(g, Target::cuda13(), system_ops())), "mul add tanh");
-  EXPECT_EQ(ops_of(compile(g, {.target = cpu(), .fuse = false}).plan()), "mul add tanh");
-  EXPECT_EQ(ops_of(compile(g, {.target = cpu(), .check_finite = true}).plan()).find("["), std::string::npos);
+  EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu(), .tuning = {.fuse = false}}))), "mul add tanh");
+  EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu(), .check_finite = true}))).find("["), std::string::npos);
 }
 
 // The GPU computes the first two while the host op runs, and the others afterwards.
@@ -365,7 +366,7 @@ TEST(FuseElementwise, DoesNotKeepOperandsAliveForLong) {
   make(far, 20);
   make(near, 1);
   auto arena = [](const Graph& g, bool fuse) {
-    return compile(g, {.target = cpu(), .fuse = fuse}).plan().devices[0].arena_bytes;
+    return plan_of(compile(g, {.target = cpu(), .tuning = {.fuse = fuse}})).devices[0].arena_bytes;
   };
   EXPECT_EQ(arena(far, true), arena(far, false));
   EXPECT_EQ(make_plan(far, Target::host(), system_ops()).fusion.nodes, 0u);
@@ -537,13 +538,13 @@ void build_reductions(Graph& g, DType dtype, std::int64_t rows, std::int64_t wid
   if (has_parts) x = slice(x, {0, 1}, {to_end, -2});
   Value y = x * row + column;
   g.output("sum", sum(y, {1}));
-  g.output("mean", mean(abs(y), {-1}, true));
+  g.output("mean", mean(abs(y), {-1}, {.keep_axes = true}));
   g.output("max", max(y, {1}));
   g.output("min", min(y, {1}));
   g.output("product", prod(y + 1.0, {1}));
   g.output("logsumexp", logsumexp(y, {1}));
   g.output("any", any(greater(y, 0.99), {1}));
-  g.output("all", all(greater(y, -0.99), {1}, true));
+  g.output("all", all(greater(y, -0.99), {1}, {.keep_axes = true}));
 }
 
 void expect_same_reductions(DType dtype, std::int64_t rows, std::int64_t width, bool has_parts, int threads) {
@@ -552,10 +553,10 @@ void expect_same_reductions(DType dtype, std::int64_t rows, std::int64_t width, 
   Graph g, same;
   build_reductions(g, dtype, rows, width, has_parts);
   build_reductions(same, dtype, rows, width, has_parts);
-  Program separate = compile(g, {.target = cpu(), .fuse = false});
-  Program fused = compile(same, {.target = cpu(), .threads = threads});
-  for (const PlanNode& node : fused.plan().nodes)
-    EXPECT_TRUE(node.id < 0 || node.attrs.get_if<FusedAttrs>()) << ops_of(fused.plan());
+  Program separate = compile(g, {.target = cpu(), .tuning = {.fuse = false}});
+  Program fused = compile(same, {.target = cpu(), .tuning = {.threads = threads}});
+  for (const PlanNode& node : plan_of(fused).nodes)
+    EXPECT_TRUE(node.id < 0 || node.attrs.get_if<FusedAttrs>()) << ops_of(plan_of(fused));
   testing::expect_same_outputs(separate, fused);
 }
 
@@ -637,7 +638,7 @@ TEST(FuseElementwise, PartsBeginWhereTheyMayWhateverTheWidthIs) {
       };
       Graph g;
       make(g);
-      EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), "[copy_of_parts abs sum]");
+      EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))), "[copy_of_parts abs sum]");
       expect_same_bits(make);
     }
   }
@@ -654,7 +655,8 @@ TEST(FuseElementwise, PacksNoReductions) {
     };
     Graph g;
     make(g);
-    EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), is_first ? "[exp sum] [tanh abs]" : "[tanh abs] [exp sum]");
+    EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))),
+              is_first ? "[exp sum] [tanh abs]" : "[tanh abs] [exp sum]");
     expect_same_bits(make);
   }
 }
@@ -671,7 +673,7 @@ TEST(FuseElementwise, TheWidestRowsKeepTheirBits) {
   };
   Graph g;
   make(g);
-  EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()), "greater [where sum] [exp tanh abs add sum]");
+  EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))), "greater [where sum] [exp tanh abs add sum]");
   expect_same_bits(make);
 }
 
@@ -694,7 +696,7 @@ TEST(FuseElementwise, RowsMayHaveSeveralAxes) {
   auto make = [](Graph& g) {
     Value x = g.value(Variable("x", Tensor::uniform({5, 1, 6, 7}, 1, -1.0f, 1.0f)));
     Value y = exp(tanh(x));
-    g.output("two", sum(y, {-1, 2}, true));
+    g.output("two", sum(y, {-1, 2}, {.keep_axes = true}));
     g.output("three", max(abs(y), {1, 2, 3}));
     Value z = exp(relu(x));
     g.output("one", mean(z, {3}));
@@ -704,7 +706,7 @@ TEST(FuseElementwise, RowsMayHaveSeveralAxes) {
   };
   Graph g;
   make(g);
-  EXPECT_EQ(ops_of(compile(g, {.target = cpu()}).plan()),
+  EXPECT_EQ(ops_of(plan_of(compile(g, {.target = cpu()}))),
             "[tanh exp sum abs max] [relu exp mean] mean neg sum [sin min]");
   expect_same_bits(make);
 }
@@ -726,7 +728,7 @@ TEST(FuseElementwise, ReductionsInBodiesKeepTheirBits) {
     };
     Graph g;
     make(g);
-    const std::string ops = ops_of(compile(g, {.target = cpu()}).plan());
+    const std::string ops = ops_of(plan_of(compile(g, {.target = cpu()})));
     EXPECT_NE(ops.find("[mul tanh mul max]"), std::string::npos) << ops;
     expect_same_bits(make);
   }

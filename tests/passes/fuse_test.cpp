@@ -2,6 +2,7 @@
 #include <cstring>
 #include <functional>
 
+#include "api/plan_of.h"
 #include "ir/fused.h"
 #include "program_fixture.h"
 #include "same_outputs.h"
@@ -183,7 +184,7 @@ TEST(Fuse, JoinsWhatItMay) {
     SCOPED_TRACE(c.name);
     Graph g;
     build(g, c, f32);
-    EXPECT_EQ(ops_of(graphsink::compile(g, {.target = cpu()}).plan()), c.ops);
+    EXPECT_EQ(ops_of(plan_of(graphsink::compile(g, {.target = cpu()}))), c.ops);
   }
 }
 
@@ -193,7 +194,7 @@ TEST_P(FuseCase, ChangesNoBits) {
       SCOPED_TRACE(std::string(c.name) + " " + std::string(to_string(dtype)));
       Graph g;
       build(g, c, dtype);
-      Program separate = compile(g, {.fuse = false});
+      Program separate = compile(g, {.tuning = {.fuse = false}});
       Program fused = compile(g);
       expect_same_outputs(separate, fused);
     }
@@ -210,7 +211,7 @@ TEST_P(FuseCase, WideRowsChangeNoBits) {
     Value sum = matmul(g.value(x), w) + b;
     g.output("y", gelu(sum));
     g.output("sum", sum);
-    Program separate = compile(g, {.fuse = false}), fused = compile(g);
+    Program separate = compile(g, {.tuning = {.fuse = false}}), fused = compile(g);
     separate.run(sink);
     fused.run(sink);
     for (const char* name : {"y", "sum"}) {
@@ -225,7 +226,7 @@ TEST_P(FuseCase, OpsOnTwoDevicesStayApart) {
   Value x = g.value(Variable("x", Tensor::uniform({3, 4}, 1)));
   g.output("y", relu(matmul(x, x, {.transpose_b = true}), on_cpu));
   bool is_one_device = GetParam().kind == DeviceKind::cpu;
-  EXPECT_EQ(ops_of(compile(g).plan()), is_one_device ? "matmul_relu" : "matmul relu");
+  EXPECT_EQ(ops_of(plan_of(compile(g))), is_one_device ? "matmul_relu" : "matmul relu");
 }
 
 TEST_P(FuseCase, EmptyProducts) {

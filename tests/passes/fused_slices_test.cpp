@@ -166,8 +166,8 @@ TEST(FusedSlices, RunsAreSharedByThreads) {
     Graph g, same;
     make(g);
     make(same);
-    Program separate = compile(g, {.target = cpu(), .fuse = false});
-    Program fused = compile(same, {.target = cpu(), .threads = threads, .guards = {.share_all = true}});
+    Program separate = compile(g, {.target = cpu(), .tuning = {.fuse = false}});
+    Program fused = compile(same, {.target = cpu(), .tuning = {.threads = threads}, .guards = {.share_all = true}});
     testing::expect_same_outputs(separate, fused);
   }
 }

@@ -10,6 +10,7 @@
 #include "graphsink/graphsink.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
+#include "passes/plan_queries.h"
 #include "schedule.h"
 #include "test_ops.h"
 

@@ -4,6 +4,7 @@
 #include "base/at.h"
 #include "explain_plans.h"
 #include "graphsink/graphsink.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "plan_ops.h"
 #include "test_ops.h"

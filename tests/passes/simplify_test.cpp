@@ -5,6 +5,7 @@
 #include <string>
 
 #include "graphsink/graphsink.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 #include "test_ops.h"
 
@@ -35,7 +36,9 @@ void add_up(Graph& g, const Value& a, const Value& b) { g.output("y", concat({a,
 const Case kCases[] = {
     {"EqualOps", [](Graph& g, const Value& x) { add_up(g, exp(x), exp(x)); }, "exp", 1},
     {"EqualChains", [](Graph& g, const Value& x) { add_up(g, exp(tanh(x)), exp(tanh(x))); }, "exp", 1},
-    {"EqualAttributes", [](Graph& g, const Value& x) { add_up(g, sum(x, {0}, true), sum(x, {0}, true)); }, "sum", 1},
+    {"EqualAttributes",
+     [](Graph& g, const Value& x) { add_up(g, sum(x, {0}, {.keep_axes = true}), sum(x, {0}, {.keep_axes = true})); },
+     "sum", 1},
     {"EqualShapes",
      [](Graph& g, const Value& x) {
        add_up(g, exp(reshape(x, {2, 8})), exp(reshape(x, {2, 8})));

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "ir/plan.h"
 #include "random_graph.h"
 
 namespace graphsink::testing {

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "api/plan_of.h"
 #include "graphsink/program.h"
 #include "program_fixture.h"
 #include "test_ops.h"
@@ -26,9 +27,7 @@ struct Schedule {
   std::vector<Run> runs;
   bool reads_between = true;  // outputs after each run, which waits for it; else at the end alone
   Guards guards = {};
-  bool fuse = true;
-  int threads = 0;
-  bool programmatic_launch = false;
+  Tuning tuning{};
   bool check_finite = false;
 };
 
@@ -43,8 +42,8 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
     std::string name(to_string(mode));
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
     if (mode != interactive_parallel) continue;
-    result.back().fuse = false;
-    result.back().threads = 3;
+    result.back().tuning.fuse = false;
+    result.back().tuning.threads = 3;
     result.back().guards.share_all = true;
   }
   Schedule launches{
@@ -52,8 +51,8 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
       {},
       true,
       {.poison = options.poison, .replay_every = options.replay_every, .arguments = true, .share_all = true}};
-  launches.threads = 3;
-  launches.programmatic_launch = true;
+  launches.tuning.threads = 3;
+  launches.tuning.programmatic_launch = true;
   launches.check_finite = options.check_finite;
   for (int step = 0; step < steps;) {
     const int most = step < kRewrittenAt ? std::min(steps, kRewrittenAt) - step : steps - step;
@@ -64,7 +63,7 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
   result.push_back(launches);
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
-  turns.programmatic_launch = true;
+  turns.tuning.programmatic_launch = true;
   result.push_back(turns);
   return result;
 }
@@ -93,9 +92,9 @@ void write(Building& building, Program& program, int from, int steps) {
 
 // What the plan says is what was captured. A kernel behind the first of its op counts in the graph alone.
 void expect_programmatic_edges(const Program& program) {
-  for (bool several_steps : {false, true}) {
-    const std::optional<CaptureInfo> captured = program.captured(several_steps);
-    const auto planned = static_cast<int>(program.plan().programmatic.nodes);
+  for (LaunchOf steps : {LaunchOf::one_step, LaunchOf::several_steps}) {
+    const std::optional<CaptureInfo> captured = program.captured(steps);
+    const auto planned = static_cast<int>(plan_of(program).programmatic.nodes);
     if (!captured || captured->programmatic_edges >= planned) continue;
     throw std::runtime_error(std::to_string(captured->programmatic_edges) + " programmatic edges for " +
                              std::to_string(planned) + " nodes");
@@ -113,11 +112,9 @@ Trace run(const Recipe& recipe, Building& building, DeviceId device, const Sched
   Program program = compile(building.graph, {.target = device,
                                              .further_devices = further_devices(device),
                                              .check_finite = schedule.check_finite,
-                                             .fuse = schedule.fuse,
-                                             .programmatic_launch = schedule.programmatic_launch,
-                                             .threads = schedule.threads,
                                              .default_placement = recipe.options.default_placement,
                                              .seed = kSeed,
+                                             .tuning = schedule.tuning,
                                              .guards = schedule.guards,
                                              .log = log});
   Trace trace;
@@ -126,10 +123,10 @@ Trace run(const Recipe& recipe, Building& building, DeviceId device, const Sched
     for (std::size_t i = 0; i < schedule.runs.size(); ++i) {
       const Run& next = schedule.runs[i];
       write(building, program, step, next.steps);
-      if (plans && step == 0) plans->insert({0, program.plan()});
+      if (plans && step == 0) plans->insert({0, plan_of(program)});
       program.run(next.mode, {.steps = next.steps});
       const bool may_be_another = step == 0 || step == kRewrittenAt || building.finds_sizes();
-      if (plans && may_be_another) plans->insert_or_assign(step, program.plan());
+      if (plans && may_be_another) plans->insert_or_assign(step, plan_of(program));
       step += next.steps;
       if (!schedule.reads_between && i + 1 < schedule.runs.size()) continue;
       for (const std::string& name : building.outputs) trace.outputs[step].push_back(program.output(name));

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <optional>
 
+#include "api/plan_of.h"
 #include "counts.h"
 #include "differential.h"
 #include "ir/graph_data.h"
@@ -177,7 +178,7 @@ TEST(RandomGraph, EveryKindOccurs) {
     Building building(recipe_of(seed_of(i)));
     count(building, counts);
     for (DeviceId device : devices())
-      count(compile(building.graph, {.target = device, .further_devices = further_devices(device)}).plan(), counts);
+      count(plan_of(compile(building.graph, {.target = device, .further_devices = further_devices(device)})), counts);
   }
   for (const auto& [name, n] : counts) std::cout << std::setw(8) << n << "  " << name << '\n';
   for (const std::string& name : counted(devices().size() > 1, cuda_device_count() > 1))

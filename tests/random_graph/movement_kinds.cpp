@@ -13,15 +13,15 @@ std::vector<int> axes(Site& s, const Value& x) {
     if (s.random.chance(40)) result.push_back(s.random.chance(50) ? d : d - x.shape().rank());
   return result;
 }
-template <Value (*op)(Arg, Axes, bool, Placement)>
+template <Value (*op)(Arg, Axes, ReduceOptions, Placement)>
 Values reduce(Site& s) {
-  constexpr Value (*kMean)(Arg, Axes, bool, Placement) = mean;
+  constexpr Value (*kMean)(Arg, Axes, ReduceOptions, Placement) = mean;
   Value x = s.number(0);
   if (op == kMean || op == logsumexp) x = s.floating(0);
   if (op == prod) x = clamp(x, -1, 1);
   if (op == any || op == all) x = Site::as(x, boolean);
   std::vector<int> over = axes(s, x);
-  return {s.tame(op(x, over, s.random.chance(50), s.placement))};
+  return {s.tame(op(x, over, {s.random.chance(50)}, s.placement))};
 }
 // --- movement
 
@@ -104,7 +104,7 @@ Values top(Site& s) {
 Values sorts(Site& s) {
   Value x = s.any(0);
   x = Site::with_axes(x.dtype() == boolean ? Site::as(x, i32) : x);
-  Sorted sorted = sort(x, s.axis(x), s.random.chance(50), s.placement);
+  Sorted sorted = sort(x, s.axis(x), {.descending = s.random.chance(50)}, s.placement);
   return {sorted.values, sorted.indices};
 }
 Values takes_along(Site& s) {
@@ -116,7 +116,7 @@ Values takes_along(Site& s) {
 }
 Values arg(Site& s) {
   Value x = Site::with_axes(s.number(0));
-  return {(s.random.chance(50) ? argmax : argmin)(x, s.axis(x), s.random.chance(50), s.placement)};
+  return {(s.random.chance(50) ? argmax : argmin)(x, s.axis(x), {s.random.chance(50)}, s.placement)};
 }
 
 const Kind kMovementKinds[] = {
@@ -173,7 +173,7 @@ const Kind kMovementKinds[] = {
     {"var", Family::reduction, 1, 1,
      [](Site& s) {
        Value x = s.floating(0);
-       return Values{s.tame(var(x, axes(s, x), s.random.chance(50), 0, s.placement))};
+       return Values{s.tame(var(x, axes(s, x), {.keep_axes = s.random.chance(50), .correction = 0}, s.placement))};
      }},
 };
 

@@ -11,6 +11,7 @@
 #include "graphsink/grad.h"
 #include "ir/fused.h"
 #include "ir/graph_data.h"
+#include "ir/plan.h"
 #include "kernels/movement/nonzero.h"
 #include "kernels/optim/optimizer_ops.h"
 #include "run_op.h"
@@ -560,7 +561,7 @@ class Oracle : public Calls {
   const OracleOptions& options_;
   OpRunner runner_;
   bool is_cpu_;
-  StepBlock block_;
+  StepState block_;
   Expected expected_;
   std::optional<Places> places_;
   std::vector<Tensor> variables_;  // by their place in Building::states, at the start of the step

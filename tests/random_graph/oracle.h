@@ -8,6 +8,7 @@
 
 #include <functional>
 
+#include "ir/plan.h"
 #include "random_graph.h"
 
 namespace graphsink::testing {

@@ -18,7 +18,7 @@ int viewed(const BoundNode& node, int operand) {
 
 }  // namespace
 
-std::vector<Tensor> OpRunner::run(const Call& call, StepBlock block) {
+std::vector<Tensor> OpRunner::run(const Call& call, StepState block) {
   const bool on_cuda = has_own_memory() && !call.on_host;
   const auto inputs = static_cast<int>(call.inputs.size());
   Prepared prepared;
@@ -43,7 +43,7 @@ std::vector<Tensor> OpRunner::run(const Call& call, StepBlock block) {
   return outputs;
 }
 
-void OpRunner::run_on_host(BoundNode& node, const std::vector<Tensor*>& operands, StepBlock& block) const {
+void OpRunner::run_on_host(BoundNode& node, const std::vector<Tensor*>& operands, StepState& block) const {
   std::vector<void*> pointers;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     int view = viewed(node, static_cast<int>(i));
@@ -59,7 +59,7 @@ void OpRunner::run_on_host(BoundNode& node, const std::vector<Tensor*>& operands
     if (viewed(node, static_cast<int>(i)) >= 0) std::memcpy(operands[i]->data(), pointers[i], operands[i]->bytes());
 }
 
-void OpRunner::run_on_device(BoundNode& node, const std::vector<Tensor*>& operands, const StepBlock& block) {
+void OpRunner::run_on_device(BoundNode& node, const std::vector<Tensor*>& operands, const StepState& block) {
   std::size_t used = 0;
   std::vector<std::size_t> offsets;
   auto take = [&](std::size_t bytes) {
@@ -80,7 +80,7 @@ void OpRunner::run_on_device(BoundNode& node, const std::vector<Tensor*>& operan
   }
   node.pointers = pointers.data();
   node.workspace = base + offsets[operands.size()];
-  node.step = reinterpret_cast<StepBlock*>(base + offsets.back());
+  node.step = reinterpret_cast<StepState*>(base + offsets.back());
   device_->upload(*stream_, node.step, &block, sizeof block);
   device_->call(*stream_, node);
   for (std::size_t i = at(node.inputs); i < operands.size(); ++i)

@@ -5,6 +5,8 @@
 
 #include "device/device.h"
 #include "graphsink/graphsink.h"
+#include "ir/bound_node.h"
+#include "ir/step_state.h"
 
 namespace graphsink::testing {
 
@@ -22,13 +24,13 @@ class OpRunner {
     bool on_host = false;
   };
   // The outputs. Precondition: the op writes no Variables.
-  std::vector<Tensor> run(const Call& call, StepBlock block);
+  std::vector<Tensor> run(const Call& call, StepState block);
 
   bool has_own_memory() const { return device_->target().separate_memory; }
 
  private:
-  void run_on_host(BoundNode& node, const std::vector<Tensor*>& operands, StepBlock& block) const;
-  void run_on_device(BoundNode& node, const std::vector<Tensor*>& operands, const StepBlock& block);
+  void run_on_host(BoundNode& node, const std::vector<Tensor*>& operands, StepState& block) const;
+  void run_on_device(BoundNode& node, const std::vector<Tensor*>& operands, const StepState& block);
 
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

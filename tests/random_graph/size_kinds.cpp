@@ -18,7 +18,7 @@ Values open_rows(Site& s) {
   Value y = tanh(mul(rows, s.vector(0, f32, 3), s.placement));
   switch (s.random.below(5)) {
     case 0:
-      y = matmul(y, Site::fit(s.vector(1, f32, 9), {3, 3}), false, s.random.chance(50), s.placement);
+      y = matmul(y, Site::fit(s.vector(1, f32, 9), {3, 3}), {.transpose_b = s.random.chance(50)}, s.placement);
       break;
     case 1:
       y = cumsum(y, 0);
@@ -33,7 +33,7 @@ Values open_rows(Site& s) {
       break;
   }
   Value size = true_size(rows, 0), is_valid = unsqueeze(valid_mask(rows, 0), 1);
-  return {s.tame(masked_mean(y, is_valid)), s.tame(sum(where(is_valid, y, 0.0), {0}, false, s.placement)),
+  return {s.tame(masked_mean(y, is_valid)), s.tame(sum(where(is_valid, y, 0.0), {0}, {}, s.placement)),
           mul(cast(size, f32), 0.125)};
 }
 

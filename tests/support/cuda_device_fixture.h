@@ -15,6 +15,7 @@
 #include "cuda_device_kernels.h"
 #include "device/cuda/open.h"
 #include "exec/issue/launch_queue.h"
+#include "ir/bound_node.h"
 #include "messages.h"
 
 namespace graphsink::testing {

@@ -6,6 +6,7 @@
 
 #include "graphsink/cuda.h"
 #include "graphsink/device_functions.h"
+#include "ir/step_state.h"
 
 namespace graphsink::testing {
 namespace {
@@ -41,11 +42,11 @@ __global__ void positive_kernel(const std::int32_t* counter, bool* flag) { *flag
 __global__ void odd_kernel(const std::int32_t* counter, bool* flag) { *flag = *counter % 2 != 0; }
 __global__ void count_down_kernel(std::int32_t* counter) { --*counter; }
 __global__ void set_count_kernel(std::int32_t* counter, int value) { *counter = value; }
-__global__ void add_slice_kernel(std::int64_t* sum, FeedTables tables, const StepBlock* block) {
+__global__ void add_slice_kernel(std::int64_t* sum, FeedTables tables, const StepState* block) {
   const auto* ring = static_cast<const std::byte*>(tables.rings[0]);
   *sum += *reinterpret_cast<const std::int64_t*>(ring + tables.strides[0] * block->slice);
 }
-__global__ void next_slice_kernel(StepBlock* block) { block->more = ++block->slice < block->end_slice; }
+__global__ void next_slice_kernel(StepState* block) { block->more = ++block->slice < block->end_slice; }
 
 void add_from_host(CudaArgs& a) {
   launch_one(a, add_kernel, a.in<float>(0), *a.attrs<HostFloat>().value, a.out<float>(0));
@@ -115,10 +116,11 @@ const OpDef add_slice = {
     .name = "add_slice", .infer = infer_nothing, .bodies = {[](CudaArgs& a) {
                                                    launch_one(a, add_slice_kernel, a.in_out<std::int64_t>(0),
                                                               a.attrs<FeedTables>(),
-                                                              static_cast<const StepBlock*>(a.step()));
+                                                              static_cast<const StepState*>(a.step()));
                                                  }}};
 const OpDef next_slice = {.name = "next_slice", .infer = infer_nothing, .bodies = {[](CudaArgs& a) {
-                                                                          launch_one(a, next_slice_kernel, a.step());
+                                                                          launch_one(a, next_slice_kernel,
+                                                                                     static_cast<StepState*>(a.step()));
                                                                         }}};
 const OpDef allocates = {.name = "allocates", .infer = infer_nothing, .bodies = {[](CudaArgs&) {
                                                                         void* memory = nullptr;

@@ -10,12 +10,12 @@ namespace graphsink::testing {
 
 inline void copy_on_stream(CudaArgs& a) {
   check_cuda(cudaMemcpyAsync(a.out<void>(0), a.in<void>(0), a.in_type(0).bytes(), cudaMemcpyDefault, a.stream()),
-             "cudaMemcpyAsync", a.node());
+             "cudaMemcpyAsync", a);
 }
 // Cannot be captured.
 inline void copy_and_wait(CudaArgs& a) {
   copy_on_stream(a);
-  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a.node());
+  check_cuda(cudaStreamSynchronize(a.stream()), "cudaStreamSynchronize", a);
 }
 
 inline const OpDef waits_op{

@@ -14,7 +14,7 @@ inline void expect_same_bits(const std::function<void(Graph&)>& make) {
   Graph g, same;
   make(g);
   make(same);
-  Program separate = compile(g, {.target = cpu(), .fuse = false}), fused = compile(same, {.target = cpu()});
+  Program separate = compile(g, {.target = cpu(), .tuning = {.fuse = false}}), fused = compile(same, {.target = cpu()});
   expect_same_outputs(separate, fused);
 }
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "graphsink/plan.h"
 #include "ir/fused.h"
+#include "ir/plan.h"
 
 namespace graphsink::testing {
 

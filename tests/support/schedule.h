@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 namespace graphsink::testing {
 

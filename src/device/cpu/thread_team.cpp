@@ -69,7 +69,7 @@ bool ThreadTeam::start_missing() noexcept {
     } catch (const std::exception& e) {
       if (!std::exchange(is_logged_, true)) {
         log_.warn(
-            {"steps on the CPU run on fewer threads than CompileOptions::threads says, because one cannot be "
+            {"steps on the CPU run on fewer threads than Tuning::threads says, because one cannot be "
              "started: ",
              e.what(), "; end other threads of this process, or raise the limit on them (ulimit -u)"});
       }

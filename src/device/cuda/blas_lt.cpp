@@ -8,6 +8,7 @@
 
 #include "device/cuda/device.h"
 #include "device/cuda/run_once.h"
+#include "ir/bound_node.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -247,13 +248,13 @@ void run_matmul(const CudaArgs& a, const void* data, const void* lhs, const void
   if (!plan.operation) return;
   for (const void* operand : {lhs, rhs, static_cast<const void*>(out)}) {
     if (is_aligned(operand, plan.alignment)) continue;
-    throw Error(std::string(a.node().op->name), a.node().where,
+    throw Error(std::string(bound_node(a).op->name), a.where(),
                 "an operand of the product is not " + std::to_string(plan.alignment) + "-byte aligned",
                 "copy the view first");
   }
   cublasStatus_t status = enqueue(plan, lhs, rhs, out, workspace, a.stream());
   if (status != CUBLAS_STATUS_SUCCESS) {
-    throw Error(std::string(a.node().op->name), a.node().where,
+    throw Error(std::string(bound_node(a).op->name), a.where(),
                 std::string("cublasLtMatmul returned ") + cublasLtGetStatusName(status),
                 "see this status in the documentation of cuBLASLt");
   }

@@ -90,8 +90,8 @@ CudaFailure::CudaFailure(cudaError_t code, const char* call, const BoundNode& no
       code_(code),
       call_(call) {}
 
-void check_cuda(int code, const char* call, const BoundNode& node) {
-  if (code != cudaSuccess) throw CudaFailure(static_cast<cudaError_t>(code), call, node);
+void check_cuda(int code, const char* call, const BodyArgs& body) {
+  if (code != cudaSuccess) throw CudaFailure(static_cast<cudaError_t>(code), call, bound_node(body));
 }
 
 void Calls::fail(cudaError_t code, const char* call, const BoundNode* node) {

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "graphsink/cuda.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 

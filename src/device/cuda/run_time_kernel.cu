@@ -66,10 +66,9 @@ class RunTimeKernels {
     const Nvrtc::Compiled compiled =
         compiler_.compile(source.text, (source.kernel + ".cu").c_str(), source.headers, options_);
     auto fail = [&](const std::string& problem) {
-      throw Error(
-          std::string(args.op), args.where, source.kernel + ": " + problem,
-          "see Elements::text where an op of the program's own is part of it; with CompileOptions::fuse = false "
-          "all ops have kernels of their own");
+      throw Error(std::string(args.op), args.where, source.kernel + ": " + problem,
+                  "see Elements::text where an op of the program's own is part of it; with Tuning::fuse = false "
+                  "all ops have kernels of their own");
     };
     if (!compiled.problem.empty()) fail(compiled.problem);
     ++calls_.counters.compiled_kernels;

@@ -12,6 +12,7 @@
 #include "device/cuda/error_log.h"
 #include "device/cuda/stream.h"
 #include "graphsink/cuda.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "device/cuda/check.h"
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 

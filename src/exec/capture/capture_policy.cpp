@@ -54,7 +54,7 @@ void CapturePolicy::completed(ShapeTimes& shape, bool sunk, double ns) {
 }
 
 std::string CapturePolicy::reason(const ShapeTimes& shape) const {
-  if (after_ > 0) return "captured after " + std::to_string(after_) + " steps (CompileOptions::capture_after)";
+  if (after_ > 0) return "captured after " + std::to_string(after_) + " steps (Tuning::capture_after)";
   std::string text = std::to_string(shape.interactive_steps) + (shape.interactive_steps == 1 ? " step" : " steps") +
                      " op by op so far; ";
   if (!is_known()) return text + "what a capture takes and saves is not measured yet";

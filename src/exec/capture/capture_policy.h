@@ -41,7 +41,7 @@ class CapturePolicy {
   static constexpr double kAutomaticShare = 0.01;   // share of the time of all steps that captures may cost `automatic`
 
   // `has_open_shapes`: whether there can be several sets of shapes; else the second step is captured. `after`:
-  // CompileOptions::capture_after.
+  // Tuning::capture_after.
   CapturePolicy(bool has_open_shapes, std::int64_t after) : is_asked_(has_open_shapes), after_(after) {}
 
   // Whether there can be several sets of shapes.

@@ -9,6 +9,7 @@
 
 #include "base/at.h"
 #include "base/json_writer.h"
+#include "ir/bound_node.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {

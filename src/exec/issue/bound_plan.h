@@ -13,7 +13,8 @@
 #include "device/device.h"
 #include "exec/report/op_clock.h"
 #include "graphsink/mode.h"
-#include "graphsink/plan.h"
+#include "ir/bound_node.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 
 namespace graphsink {
@@ -21,7 +22,7 @@ namespace graphsink {
 // Addresses of memory that a bound plan uses on one of its devices.
 struct DeviceAddresses {
   std::byte* arena = nullptr;
-  StepBlock* block = nullptr;
+  StepState* block = nullptr;
   Memory invariant{};  // the bound plan's own
 };
 

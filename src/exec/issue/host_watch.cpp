@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/bound_node.h"
+
 namespace graphsink {
 
 namespace {

@@ -5,7 +5,7 @@
 
 namespace graphsink {
 
-void LaunchQueue::allocate(DeviceMemory& device, StepBlock* block, std::uint32_t* next) {
+void LaunchQueue::allocate(DeviceMemory& device, StepState* block, std::uint32_t* next) {
   memory_ = device.allocate_host(kBytes);
   auto* slots = new (memory_.get()) LaunchSlots;
   ring_ = {block, next, slots->slots, &slots->taken};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/device.h"
+#include "ir/step_state.h"
 
 namespace graphsink {
 
@@ -9,7 +10,7 @@ namespace graphsink {
 class LaunchQueue {
  public:
   // `next`: zero, in memory of the device. Throws OutOfMemory.
-  void allocate(DeviceMemory& device, StepBlock* block, std::uint32_t* next);
+  void allocate(DeviceMemory& device, StepState* block, std::uint32_t* next);
 
   // For DeviceNodes::begin(), live and captured; valid as long as this object.
   const LaunchRing& ring() const { return ring_; }

@@ -45,8 +45,7 @@ PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
   PlanFacts facts = bound.facts();
   if (policy.wants_times() && times.interactive_steps > 0 && captures.is_empty()) {
     facts.reasons.push_back({"these input shapes", Where(), "not captured yet: " + policy.reason(times),
-                             "one launch for each op",
-                             "run more steps with them, or set CompileOptions::capture_after"});
+                             "one launch for each op", "run more steps with them, or set Tuning::capture_after"});
   }
   auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
     if (!slot.is_refused()) return;
@@ -159,7 +158,7 @@ void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
   log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
              std::to_string(dropped), ", used least recently, ", dropped == 1 ? "was" : "were",
              " dropped; shapes that come back are planned and captured again; raise ",
-             kept > cache_.most_slots() ? "CompileOptions::shape_cache_shapes" : "CompileOptions::shape_cache_bytes",
+             kept > cache_.most_slots() ? "Limits::shape_cache_shapes" : "Limits::shape_cache_bytes",
              ", or pad inputs to fewer shapes"});
 }
 

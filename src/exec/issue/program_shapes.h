@@ -16,6 +16,7 @@
 #include "exec/choose/mode_chooser.h"
 #include "exec/issue/bound_plan.h"
 #include "exec/issue/launch_queue.h"
+#include "ir/bound_node.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {

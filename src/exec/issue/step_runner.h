@@ -112,7 +112,7 @@ class StepRunner {
   CapturePolicy& policy_;
   Log log_;
   OnCapture on_capture_;
-  const bool* more_ = nullptr;  // on the target: StepBlock::more
+  const bool* more_ = nullptr;  // on the target: StepState::more
   LaunchQueue launches_;
   LaunchParams params_;
   StepTimes* times_ = nullptr;

@@ -10,7 +10,7 @@ namespace graphsink {
 void ProgramMemory::allocate_control() {
   Device& target = session_.device();
   for (Device* each : session_.devices())
-    devices_.push_back({each->reserve(), each == &target ? nullptr : each->allocate(sizeof(StepBlock))});
+    devices_.push_back({each->reserve(), each == &target ? nullptr : each->allocate(sizeof(StepState))});
   control_ = target.allocate(sizeof(Control));
 }
 
@@ -37,7 +37,7 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
                      "use smaller batches, or place fewer ops there", where,
                      [&] { memory.arena->grow(needs.arena_bytes); });
   a.arena = memory.arena->base();
-  a.block = static_cast<StepBlock*>(memory.block.get());
+  a.block = static_cast<StepState*>(memory.block.get());
   if (needs.invariant_bytes > 0) {
     a.invariant =
         allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.invariant_bytes) + ")",

@@ -10,12 +10,13 @@
 #include "exec/issue/session.h"
 #include "exec/memory/allocator.h"
 #include "exec/memory/inputs.h"
+#include "ir/step_state.h"
 
 namespace graphsink {
 
 // Data that the host and the steps of a program exchange, in one piece of device memory.
 struct Control {
-  StepBlock block;
+  StepState block;
   FeedTable feeds;
   std::uint32_t next_launch = 0;  // LaunchRing::next
 };
@@ -37,7 +38,7 @@ class ProgramMemory {
  private:
   struct OnDevice {
     std::unique_ptr<Arena> arena;
-    Memory block;  // the StepBlock of a further device
+    Memory block;  // the StepState of a further device
   };
   DeviceAddresses further_addresses(const PlanDevice& needs, int number, Allocator& allocator, const Where& where);
   void upload_constants(const Plan& plan, Allocator& allocator, const Where& where);

@@ -138,7 +138,7 @@ void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int
   State before = state(entry.plan());
   if (before.status.progress.failed)
     return runner_.run(entry, mode, first, end);  // with an unreported failure, no step would commit
-  const StepBlock& block = before.status.block;
+  const StepState& block = before.status.block;
   runner_.run(entry, interactive_serial, first, end);
   auto one_by_one = results(entry, block.records);
   set_state(entry.plan(), before);

@@ -13,6 +13,7 @@
 #include "exec/memory/used_variables.h"
 #include "exec/report/records.h"
 #include "exec/report/step_status.h"
+#include "ir/bound_node.h"
 
 namespace graphsink {
 

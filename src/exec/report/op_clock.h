@@ -5,7 +5,8 @@
 
 #include "device/device.h"
 #include "exec/capture/capture_slot.h"
-#include "graphsink/plan.h"
+#include "ir/bound_node.h"
+#include "ir/plan.h"
 #include "ir/system_ops.h"
 
 namespace graphsink {

@@ -17,8 +17,10 @@ void Records::allocate(const Plan& plan, DeviceMemory& device, Allocator& alloca
                          [&] { return device.allocate_host(bytes); });
   auto* ring = static_cast<double*>(memory_.get());
   for (const PlanRecord& record : plan.records) {
-    records_.push_back({record.name, ring, static_cast<std::uint32_t>(record.capacity)});
-    ring += record.capacity;
+    const std::int64_t elements = record.type.shape.size();
+    records_.push_back(
+        {record.name, ring, static_cast<std::uint32_t>(record.capacity), static_cast<std::uint32_t>(elements)});
+    ring += record.capacity * elements;
   }
 }
 
@@ -36,18 +38,23 @@ void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
   std::uint32_t end = written.load(std::memory_order_acquire);
   std::uint32_t unread = end - taken.read, count = std::min(unread, taken.capacity);
   std::uint32_t first = end - count;
-  std::vector<double> values(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    values[i] = std::atomic_ref(taken.ring[(first + i) % taken.capacity]).load(std::memory_order_acquire);
+  const std::size_t elements = taken.elements;
+  std::vector<double> values;
+  values.reserve(count * elements);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    double* value = taken.place(first + i);
+    for (std::size_t k = 0; k < elements; ++k)
+      values.push_back(std::atomic_ref(value[k]).load(std::memory_order_acquire));
+  }
   if (may_run) {
     // Steps that ended since the first load, and the step in progress, may have overwritten the oldest values.
     std::uint32_t oldest = written.load(std::memory_order_relaxed) + 1 - taken.capacity;
     auto lost = static_cast<std::int32_t>(oldest - first);
-    if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count));
+    if (lost > 0) values.erase(values.begin(), values.begin() + std::min<std::int64_t>(lost, count) * taken.elements);
   }
   get(values);
   taken.read = end;
-  note_lost(taken, unread - static_cast<std::uint32_t>(values.size()));
+  note_lost(taken, unread - static_cast<std::uint32_t>(values.size() / elements));
 }
 
 void Records::note_lost(Record& record, std::uint32_t count) {
@@ -64,8 +71,9 @@ std::vector<std::pair<std::string, Tensor>> Records::stored(std::uint32_t first,
   for (const Record& record : records_) {
     std::uint32_t count = std::min(end - first, record.capacity);
     std::vector<double> values;
-    for (std::uint32_t k = end - count; k != end; ++k) values.push_back(record.ring[k % record.capacity]);
-    result.emplace_back(record.name, Tensor({count}, values));
+    for (std::uint32_t k = end - count; k != end; ++k)
+      values.insert(values.end(), record.place(k), record.place(k) + record.elements);
+    result.emplace_back(record.name, Tensor({static_cast<std::int64_t>(values.size())}, values));
   }
   return result;
 }

@@ -10,7 +10,7 @@
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "exec/memory/allocator.h"
-#include "graphsink/plan.h"
+#include "ir/plan.h"
 
 namespace graphsink {
 
@@ -39,9 +39,13 @@ class Records {
   struct Record {
     std::string name;
     double* ring = nullptr;
-    std::uint32_t capacity = 0;
-    std::uint32_t read = 0;  // values taken so far, or lost; modulo 2^32
+    std::uint32_t capacity = 0;  // values
+    std::uint32_t elements = 1;  // elements of each value
+    std::uint32_t read = 0;      // values taken so far, or lost; modulo 2^32
     std::int64_t lost = 0;
+
+    // The elements of value `number`.
+    double* place(std::uint32_t number) const { return ring + std::size_t{number % capacity} * elements; }
   };
   Record& find(std::string_view name, const Where& where);
   void note_lost(Record& record, std::uint32_t count);

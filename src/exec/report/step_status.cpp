@@ -51,7 +51,7 @@ StepStatus::~StepStatus() { teller_->leave(); }
 
 std::shared_ptr<VariableWriter> StepStatus::teller() const { return teller_; }
 
-void StepStatus::allocate(StepBlock* block, RunningCalls& running) {
+void StepStatus::allocate(StepState* block, RunningCalls& running) {
   DeviceMemory& device = session_.device();
   block_ = block;
   host_ = device.allocate_host(sizeof(HostStatus));
@@ -67,8 +67,8 @@ std::size_t StepStatus::bytes() {
   return rounded_block(sizeof(HostStatus)) + rounded_block(sizeof(Progress)) + rounded_block(sizeof(StepTimes));
 }
 
-StepBlock StepStatus::download_block() const {
-  StepBlock block;
+StepState StepStatus::download_block() const {
+  StepState block;
   session_.device().copy(session_.stream(), &block, block_, sizeof block);
   session_.device().wait(session_.stream());
   return block;
@@ -90,7 +90,7 @@ void StepStatus::restore(const Saved& saved) {
 }
 
 void StepStatus::note_broken_off() {
-  StepBlock block = download_block();
+  StepState block = download_block();
   bool is_known = block.acknowledged != acknowledged_;  // an older failure, which the next launch clears
   if (!host().failed && (block.error_node < 0 || is_known)) return;
   Progress& told = progress();

@@ -11,6 +11,7 @@
 #include "exec/issue/session.h"
 #include "exec/memory/used_variables.h"
 #include "ir/graph_data.h"
+#include "ir/step_state.h"
 #include "ir/system_ops.h"
 
 namespace graphsink {
@@ -29,7 +30,7 @@ class StepStatus {
 
   // `block`: the program's step block, on its target. `running`: where bodies on the host show that they run. Throws
   // OutOfMemory.
-  void allocate(StepBlock* block, RunningCalls& running);
+  void allocate(StepState* block, RunningCalls& running);
   // Bytes of the host that allocate() takes.
   static std::size_t bytes();
 
@@ -41,12 +42,12 @@ class StepStatus {
   void set_on_acknowledged(std::function<void()> on_acknowledged) { on_acknowledged_ = std::move(on_acknowledged); }
 
   // Wait for the program's stream.
-  StepBlock download_block() const;
+  StepState download_block() const;
   Tensor download(const TensorType& type, const void* address) const;
 
   // All that steps have told, for a run that is to be repeated.
   struct Saved {
-    StepBlock block;
+    StepState block;
     Progress progress;
   };
   Saved saved() const { return {download_block(), progress()}; }
@@ -99,7 +100,7 @@ class StepStatus {
   const GraphData& graph_;
   const Session& session_;
   const UsedVariables& variables_;
-  StepBlock* block_ = nullptr;      // on the target
+  StepState* block_ = nullptr;      // on the target
   Memory host_, progress_, times_;  // memory of the host; the device writes progress_ and times_
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32

@@ -1,5 +1,4 @@
-// Target, what a device can do, and Plan, what the passes make of a graph for it. Both are plain data: no device is
-// needed.
+// Plan: what the passes make of a graph for a target. Plain data; no device is needed.
 #pragma once
 
 #include <array>
@@ -9,60 +8,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
-#include "graphsink/version.h"
+#include "graphsink/plan_summary.h"
+#include "graphsink/target.h"
+#include "ir/bound_node.h"
 
-namespace GRAPHSINK_PUBLIC graphsink {
-
-// Names a device; cpu() is the host itself.
-struct DeviceId {
-  DeviceKind kind = DeviceKind::cpu;
-  int index = 0;
-  friend bool operator==(const DeviceId&, const DeviceId&) = default;
-};
-inline DeviceId cpu() { return {DeviceKind::cpu, 0}; }
-inline DeviceId cuda(int index = 0) { return {DeviceKind::cuda, index}; }
-std::string to_string(DeviceId id);  // "cpu", "cuda:0"
-// The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.
-int cuda_device_count() noexcept;
-
-// A plan uses at most this many streams, on all its devices together.
-inline constexpr int kMaxStreams = 8;
-
-// Capabilities of a device, which determine what one launch on it may hold.
-struct Target {
-  DeviceId id;
-  std::string name = "cpu";      // "NVIDIA H200"
-  int sm = 0;                    // compute capability times ten, 0 on the CPU
-  bool separate_memory = false;  // the host cannot access its memory, so that CPU bodies need copies
-  // Ops of a program for it can run on further devices, too (CompileOptions::further_devices).
-  bool takes_further_devices = false;
-  // Profilers show the nodes of its captured graphs (Program::write_node_names()).
-  bool has_profiled_nodes = false;
-  bool conditional_nodes = true;     // loops and branches can be part of a launch
-  bool host_nodes_in_bodies = true;  // the bodies of loops and branches in a launch may hold CPU bodies of ops
-  // Groups of element-wise ops become kernels that are compiled when the program is compiled (CompileOptions::fuse); or
-  // why they do not. On the CPU no compiler is needed.
-  bool compiles_kernels = false;
-  std::string fusion_obstacle;
-  // Kernels can be launched programmatically (CompileOptions::programmatic_launch): the device has compute capability
-  // 9.0 or above, and so does the code of the library's kernels that it runs.
-  bool launches_programmatically = false;
-  int max_streams = kMaxStreams;
-  std::vector<int> peers;  // CUDA devices to and from which it copies directly; other copies go through the host
-
-  // Its ops run their CPU bodies, in threads of this process. A launch can hold each of them, whatever its traits say,
-  // and holds no kernel.
-  bool runs_cpu_bodies() const { return id.kind == DeviceKind::cpu; }
-
-  static Target host() { return {}; }
-  // A GPU with CUDA 13 (CUDA Programming Guide, "Conditional Graph Nodes"), to plan for one without having it. Whether
-  // NVRTC is there is not known: set compiles_kernels for a plan with groups of element-wise ops.
-  static Target cuda13(int sm = 90);
-};
+namespace graphsink {
 
 // Kind of memory of a buffer. Its address follows from the kind when the plan is bound.
 enum class Storage : std::uint8_t {
@@ -197,16 +152,6 @@ struct InvariantCopy {
   int origin = -1;  // buffer of the input or Variable
 };
 
-// Explains a decision of the planner, or of a device, that costs the user time.
-struct Reason {
-  std::string what;    // "hash_tokens runs on the host"
-  Where where;         // the user's line; may be empty
-  std::string why;     // the rule that forced the decision
-  std::string cost;    // cost of the decision in each step
-  std::string remedy;  // advice to the user: what to do about it
-  int node = -1;       // number of the node in the graph; -1 if it is not about one node
-};
-
 // An input, a feed or a constant that the plan uses.
 struct PlanSource {
   int node = -1;     // number in the graph
@@ -222,7 +167,7 @@ struct PlanRecord {
   std::string name;
   int buffer = -1;
   TensorType type;
-  std::int64_t capacity = 0;  // number of values that its ring holds: a power of two
+  std::int64_t capacity = 0;  // number of values, each of `type`, that its ring holds: a power of two
 };
 struct PlanOutput {
   std::string name;  // empty for Values that are read by handle
@@ -240,7 +185,7 @@ struct PlanDevice {
   std::size_t invariant_bytes = 0;  // bytes of invariant copies
 };
 
-// The sets of input shapes that a program keeps; see CompileOptions::shape_cache_bytes and shape_cache_shapes.
+// The sets of input shapes that a program keeps; see Limits::shape_cache_bytes and shape_cache_shapes.
 struct ShapeCacheFacts {
   std::size_t shapes = 0;
   std::size_t captured = 0;  // number of these sets that are captured
@@ -256,7 +201,7 @@ struct PlanFacts {
   std::optional<ShapeCacheFacts> shape_cache;  // has a value for a graph with open dimensions
 };
 
-// Result of joining element-wise ops, and reductions of their rows: see CompileOptions::fuse.
+// Result of joining element-wise ops, and reductions of their rows: see Tuning::fuse.
 struct FusionReport {
   std::size_t ops = 0;    // number of ops that were joined
   std::size_t nodes = 0;  // number of nodes that they became
@@ -265,13 +210,13 @@ struct FusionReport {
 };
 
 // Ops that only move elements, such as permute, and are not needed: the ops around them read and write the elements
-// where they are (OpDef::strided). CompileOptions::fuse turns that off, too.
+// where they are (OpDef::strided). Tuning::fuse turns that off, too.
 struct AvoidedCopies {
   std::size_t ops = 0;
   std::size_t bytes = 0;  // bytes of the results of these ops
 };
 
-// Result of CompileOptions::programmatic_launch.
+// Result of Tuning::programmatic_launch.
 struct ProgrammaticReport {
   bool is_on = false;
   std::size_t nodes = 0;  // nodes whose first kernel is launched programmatically
@@ -312,71 +257,20 @@ struct Plan {
   TaskRange tasks_of(int sequence) const { return {tasks, sequences[static_cast<std::size_t>(sequence)].tasks}; }
   TaskRange tasks_of(const Island& island) const { return {tasks, island.tasks}; }
 
-  // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons. A loop
-  // or branch is a WHILE, IF or SWITCH node of its launch, or the host drives it; under it stands what one run of each
-  // body costs. Program::explain() adds the facts.
+  // See the functions of Program of the same names, which add the facts.
   std::string explain(const PlanFacts& facts = {}) const;
 
-  // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
-  // names are replaced. Sizes are in bytes. A task of a body counts once, however often it runs. "where" is
-  // "train.cpp:12" or null.
-  //   device, target          "cuda:0", and the name of the device
-  //   further_devices         other devices that the plan uses
-  //   sinks_whole             whether the step is one launch
-  //   launches_per_step       launches for a run of one step in mode sink, once it is captured, without those of bodies
-  //                           that the host drives
-  //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step
-  //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
-  //   streams
-  //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
-  //                           between_devices_bytes
-  //   invariant_copies        copies that run only when their source was written; each: direction, bytes, source,
-  //                           destination
-  //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
-  //                           value_bytes, live_bytes (see live_bytes())
-  //   avoided_copies          ops, bytes: see AvoidedCopies
-  //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
-  //                           though CompileOptions::programmatic_launch is on)
-  //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
-  //                           (the numbers of islands that must be done before), beside (see Island)
-  //   split_islands           likewise, those of split_sink; empty if they are the same
-  //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
-  //                           streams it waits for), forks (each: stream, source, task; see Fork), and
-  //     kind "call"           ops (of a group of fused ops: their names), attributes (of the op, if it names them: see
-  //                           fields.h; the first 16 elements of a list), programmatic (whether its first kernel is
-  //                           launched so), inputs and outputs, each: type, access (inputs: read, write, shape_only),
-  //                           buffer, memory
-  //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
-  //                           destination
-  //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
-  //     kind "switch"         index, bodies
-  //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
-  //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
-  //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
-  //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
-  //                           islands (of each body: its launches, and what the host issues between them; see
-  //                           Sequence; each: tasks, sunk, nodes)
-  //   reasons                 each: what, why (the rule), where, cost, remedy
-  // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(const PlanFacts& facts = {}) const;
-
-  // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
-  // of the device are blue, of further ones green, of the host orange, copies small and white (invariant copies
-  // dashed), branches and loops diamonds (orange where the host drives them); the numbers are the ids of tasks, as in
-  // the text. An edge leads from each task that writes a buffer to each that may read what it wrote, so none leaves a
-  // view; a dashed one from the last task of a stream to a task that waits for it for other reasons; a dotted one from
-  // a branch or loop to the first task of each body.
   std::string explain_dot() const;
 };
 
 struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
-  bool fuse = true;                       // see CompileOptions::fuse
-  bool programmatic_launch = false;       // see CompileOptions::programmatic_launch
+  bool fuse = true;                       // see Tuning::fuse
+  bool programmatic_launch = false;       // see Tuning::programmatic_launch
   Placement default_placement{};          // placement of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };
-constexpr std::size_t kMaxFurtherTargets = 4;
 
 // The concrete shapes of the open inputs: (source node, shape).
 using InputShapes = std::vector<std::pair<int, Shape>>;

@@ -1,0 +1,31 @@
+// StepState: all that a program keeps of the running step, behind the StepBlock that bodies get.
+#pragma once
+
+#include <cstdint>
+
+#include "graphsink/step_block.h"
+
+namespace graphsink {
+
+struct StepTimes;
+
+// In device memory, one for each program. The base is for all bodies; the rest is for the plan's own begin and end
+// nodes.
+struct StepState : StepBlock {
+  std::int32_t slice = 0;      // which slice of the feeds this step reads
+  std::int32_t end_slice = 1;  // the slice at which the launch ends, not included
+  bool more = false;           // another step follows in this launch: the predicate of the loop over steps
+  std::uint8_t unused[3] = {};
+  std::uint32_t records = 0;       // steps whose records were stored so far, modulo 2^32: the position in the rings
+  StepTimes* times = nullptr;      // where end_step stores the duration of the step; null: durations are not wanted
+  std::uint64_t tag = 0;           // stored with the duration
+  std::int64_t began = 0;          // when this step could begin, in ns of the device's clock
+  std::uint32_t timed = 0;         // durations stored so far, modulo 2^32
+  std::uint32_t acknowledged = 0;  // failed steps reported to the user when the launch was issued, modulo 2^32
+  // The first node whose result has another size than the plan was made for (select.h), or -1, and the number of
+  // elements that it found. The program plans for that size, and runs the step again.
+  std::int32_t size_node = -1;
+  std::int64_t size = 0;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,23 @@
+#include "passes/explain.h"
+#include "passes/plan_queries.h"
+
+namespace graphsink {
+
+PlanSummary summary(const Plan& plan, const PlanFacts& facts) {
+  const TaskCounts counts = count_tasks(plan);
+  PlanSummary result;
+  result.sinks_whole = sinks_whole(plan);
+  result.loop_over_steps = plan.loop_over_steps;
+  result.launches_per_step = launches_per_step(plan.islands);
+  result.islands = plan.islands.size();
+  result.nodes = counts.nodes;
+  result.host_nodes = counts.host_nodes;
+  result.streams = plan.streams;
+  result.arena_bytes = plan.devices[0].arena_bytes;
+  result.live_bytes = live_bytes(plan);
+  result.reasons = plan.reasons;
+  result.reasons.insert(result.reasons.end(), facts.reasons.begin(), facts.reasons.end());
+  return result;
+}
+
+}  // namespace graphsink
