@@ -17,6 +17,9 @@ struct Counters {
   // a launch counts what its graph holds, which may be more.
   std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
+  // Bytes that write() has copied from memory of the caller's to memory from which the device reads; none for slices
+  // of Program::stage().
+  std::uint64_t host_copied_bytes = 0;
   // Kernels issued one by one on the CPU whose tiles several threads may share. They are included in `kernels`.
   std::uint64_t shared = 0;
   std::uint64_t host_nodes = 0;
@@ -46,6 +49,7 @@ struct Counters {
     graph_launches += more.graph_launches;
     kernels += more.kernels;
     copies += more.copies;
+    host_copied_bytes += more.host_copied_bytes;
     shared += more.shared;
     host_nodes += more.host_nodes;
     captures += more.captures;

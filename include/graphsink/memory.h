@@ -37,8 +37,9 @@ struct MemoryReport {
   std::size_t records = 0;           // rings of recorded values that were not read yet, see RecordOptions
   std::size_t host_arena = 0;        // values and scratch memory of ops on the host, if the device has separate memory
   std::size_t invariant_copies = 0;  // cached copies, for these ops, of inputs and Variables that no step changes
-  std::size_t staging = 0;  // buffers through which data is copied to the device; they grow with the first writes
-  std::size_t status = 0;   // memory for what steps report to the host
+  // Buffers through which data is copied to the device, and slices of Program::stage(); they grow with use.
+  std::size_t staging = 0;
+  std::size_t status = 0;  // memory for what steps report to the host
 
   // How well the arena is used.
   std::size_t values = 0;  // sum of all values that a step computes

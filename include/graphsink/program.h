@@ -27,6 +27,39 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
+// Slices of a feed, in memory of Program::stage(). Their elements are not initialised. Different threads may write
+// different slices. It may outlive the program, which has no use for it then.
+class StagedSlices {
+ public:
+  StagedSlices();
+  StagedSlices(StagedSlices&&) noexcept;
+  StagedSlices& operator=(StagedSlices&&) noexcept;
+  ~StagedSlices();
+
+  std::int64_t size() const { return slices_; }     // how many; 0 after write()
+  const TensorType& type() const { return type_; }  // type of one slice
+  // The elements of slice `i`, from 0 to size() - 1. Throws Error for another number, and for a T that is not the
+  // dtype.
+  template <class T>
+  std::span<T> slice(std::int64_t i, Where where = Where::current()) const {
+    return {static_cast<T*>(address(i, dtype_of<T>(), where)), static_cast<std::size_t>(type_.shape.size())};
+  }
+  // The same as bytes.
+  std::span<std::byte> bytes(std::int64_t i, Where where = Where::current()) const {
+    return {static_cast<std::byte*>(address(i, type_.dtype, where)), type_.bytes()};
+  }
+
+ private:
+  friend class Program;
+  void* address(std::int64_t i, DType dtype, const Where& where) const;
+
+  struct Staged;
+  std::unique_ptr<Staged> staged_;
+  TensorType type_;
+  std::int64_t slices_ = 0, stride_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
 // A compiled graph on a device.
 //
 // Threads: a Program is used by one thread at a time. Different Programs may be used by different threads. Programs
@@ -136,6 +169,18 @@ class Program {
   void write(const Value& input, const std::vector<T>& data, Where where = Where::current()) {
     write(input, Tensor(Shape{static_cast<std::int64_t>(data.size())}, data, where), where);
   }
+
+  // Memory for the slices of a feed that a coming run reads, one for each of its steps, so that whoever makes the data
+  // writes it where the device fetches it: the CPU reads it there, and a GPU copies it from there, on a stream of its
+  // own, while the launches before are still running. write(std::move(slices)) gives it to the next run(), as write()
+  // of a Tensor does, and copies nothing on the host. Slices may be staged while steps run, and for several coming
+  // runs; those that are dropped are given back. The shape of a slice is that written last; `slice` says another where
+  // dimensions are open. Waits where the device still reads all memory that was staged before. Throws Error for a Value
+  // that is no feed, and for a shape that does not fit.
+  StagedSlices stage(const Value& feed, std::int64_t slices, Where where = Where::current());
+  StagedSlices stage(const Value& feed, std::int64_t slices, const Shape& slice, Where where = Where::current());
+  // Throws Error for slices of another program, and for those that were moved from.
+  void write(StagedSlices&& slices, Where where = Where::current());
 
   // Makes memory of the caller's the place of an input or an output: memory of the target device, or of the host for a
   // program on the CPU. Nothing is copied. Steps read the input where it lies, so write() is not needed. The output is
@@ -311,6 +356,7 @@ class Program {
   Program(const Graph& graph, const CompileOptions& options, Where where);
   void write_raw(const Value& input, DType dtype, const void* data, std::int64_t count, const WriteOptions& options,
                  Where where);
+  StagedSlices stage_shape(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
   // Whoever gets the values may throw for want of memory; then they have not been read.
   using GetValues = std::function<void(const std::vector<double>&)>;
   void read_record(std::string_view name, const GetValues& get, Where where);

@@ -22,13 +22,13 @@ enum class StepError : std::int32_t {
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);
 
-// The running step, as far as bodies see it, in device memory. A body that fails its step clears `ok` and sets the error
-// fields, as fail_step() of kernel.h does; a CPU body may throw in place of that. Ops that write Variables read `ok`,
-// schedules read `step`, and random ops read `step` and `seed`.
+// The running step, as far as bodies see it, in device memory. A body that fails its step clears `ok` and sets the
+// error fields, as fail_step() of kernel.h does; a CPU body may throw in place of that. Ops that write Variables read
+// `ok`, schedules read `step`, and random ops read `step` and `seed`.
 struct StepBlock {
-  std::int32_t step = 0;       // number of this step, counted from 0: the steps committed so far
-  std::uint32_t seed = 0;      // seed of the program; it must follow `step`, because random ops read both as one value
-  std::uint32_t ok = 1;        // 0 if this step has failed and must commit nothing
+  std::int32_t step = 0;   // number of this step, counted from 0: the steps committed so far
+  std::uint32_t seed = 0;  // seed of the program; it must follow `step`, because random ops read both as one value
+  std::uint32_t ok = 1;    // 0 if this step has failed and must commit nothing
   std::int32_t error_node = -1;          // BodyArgs::id() of the first op that cleared ok, or -1
   std::int32_t error_step = 0;           // number of the step in which it did so
   StepError error = StepError::unknown;  // why

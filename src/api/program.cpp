@@ -84,6 +84,61 @@ void Program::write_raw(const Value& input, DType dtype, const void* data, std::
   impl(where).write(input, TensorType{dtype, {count}}, data, false, options, where);
 }
 
+struct StagedSlices::Staged {
+  graphsink::Staged slices;
+  std::weak_ptr<const void> program;
+};
+StagedSlices::StagedSlices() = default;
+StagedSlices::StagedSlices(StagedSlices&& other) noexcept { *this = std::move(other); }
+StagedSlices& StagedSlices::operator=(StagedSlices&& other) noexcept {
+  staged_ = std::move(other.staged_);
+  type_ = other.type_;
+  slices_ = std::exchange(other.slices_, 0);
+  stride_ = other.stride_;
+  memory_ = std::exchange(other.memory_, nullptr);
+  return *this;
+}
+StagedSlices::~StagedSlices() = default;
+
+void* StagedSlices::address(std::int64_t i, DType dtype, const Where& where) const {
+  if (i < 0 || i >= slices_) {
+    throw Error("StagedSlices", where, "slice " + std::to_string(i) + " of " + std::to_string(slices_),
+                slices_ > 0 ? "number the slices from 0" : "stage() slices, and fill them before write()");
+  }
+  if (dtype != type_.dtype) {
+    throw Error("StagedSlices", where,
+                "a slice is " + to_string(type_) + ", asked for as " + std::string(to_string(dtype)),
+                "ask for the C++ type of that dtype");
+  }
+  return memory_ + i * stride_;
+}
+
+StagedSlices Program::stage(const Value& feed, std::int64_t slices, Where where) {
+  return stage_shape(feed, slices, nullptr, where);
+}
+StagedSlices Program::stage(const Value& feed, std::int64_t slices, const Shape& slice, Where where) {
+  return stage_shape(feed, slices, &slice, where);
+}
+StagedSlices Program::stage_shape(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
+  StagedSlices result;
+  result.staged_.reset(new StagedSlices::Staged{impl(where).stage(feed, slices, slice, where), impl_});
+  const Staged& staged = result.staged_->slices;
+  result.type_ = {feed.dtype(), staged.slice};
+  result.slices_ = staged.slices;
+  result.stride_ = staged.stride;
+  result.memory_ = staged.memory.get();
+  return result;
+}
+void Program::write(StagedSlices&& slices, Where where) {
+  Impl& program = impl(where);
+  const StagedSlices given = std::move(slices);
+  if (!given.staged_ || given.staged_->program.lock().get() != &program) {
+    throw Error("write", where, given.staged_ ? "the slices are of another program" : "there are no slices",
+                "pass what stage() of this program has returned, once");
+  }
+  program.write(std::move(given.staged_->slices), where);
+}
+
 void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, Where where) {
   impl(where).bind_memory(value, memory, bytes, where);
 }

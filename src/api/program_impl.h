@@ -44,6 +44,8 @@ class Program::Impl final : private Allocator {
   PlanFacts facts() const { return shapes_.facts(); }
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
              const WriteOptions& options, const Where& where);
+  Staged stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
+  void write(Staged staged, const Where& where);
   void bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where);
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where);
   MemoryReport memory();
@@ -103,6 +105,8 @@ class Program::Impl final : private Allocator {
   void require_enqueue(const Where& where);
   // Throws Error unless time_ops() can measure the steps.
   void require_timeable(const Where& where);
+  // Throws Error for a Value of another graph.
+  void require_own(const Value& input, const char* call, const Where& where) const;
   Stream& callers_stream(const char* call, cudaStream_t stream, const Where& where);
   // The program's stream goes on behind what the caller's stream was given so far.
   void wait_for_caller(cudaStream_t stream, const Where& where);

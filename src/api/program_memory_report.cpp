@@ -32,7 +32,7 @@ MemoryReport Program::Impl::report() {
   for (const Variable& variable : plan.variables)
     if (callers_memory_.contains(name_of(variable))) report.variables -= rounded_block(variable.type().bytes());
   report.control = rounded_block(sizeof(Control));
-  report.staging = device().staging_bytes();
+  report.staging = device().staging_bytes() + inputs_.staged_bytes();
   report.status = StepStatus::bytes() + rounded_block(LaunchQueue::kBytes);
   report.invariant_copies = plan.host_invariant_bytes ? rounded_block(plan.host_invariant_bytes) : 0;
   report.host_arena = report.host_arena ? rounded_block(report.host_arena) : 0;

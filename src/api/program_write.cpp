@@ -52,20 +52,42 @@ void Program::Impl::finish_write(const WriteOptions& options) {
   }
 }
 
+void Program::Impl::require_own(const Value& input, const char* call, const Where& where) const {
+  if (!input.valid() || input.graph() == original_) return;
+  throw Error(call, where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
+}
+
 void Program::Impl::write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
                           const WriteOptions& options, const Where& where) {
   require_issuer("write", where);
   const RunGate::Inside inside(variables_.gate());
   settle();
-  if (input.valid() && input.graph() != original_) {
-    throw Error("write", where, "the Value belongs to another graph", "pass an input of the graph that was compiled");
-  }
+  require_own(input, "write", where);
   if (options.stream) begin_write(*options.stream, where);
   bool is_reshaped = allocate(
       "what was written (" + bytes_text(type.bytes()) + ")",
       "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
       where, [&] { return inputs_.write(input, type, data, shape_is_known, where); });
   finish_write(options);
+  if (is_reshaped) shapes_.select(inputs_.shapes());
+}
+
+Staged Program::Impl::stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
+  require_issuer("stage", where);
+  require_own(feed, "stage", where);
+  return allocate("staged slices", "stage fewer slices at once, and write() or drop those that were staged before",
+                  where, [&] { return inputs_.stage(feed, slices, slice, where); });
+}
+
+void Program::Impl::write(Staged staged, const Where& where) {
+  require_issuer("write", where);
+  const RunGate::Inside inside(variables_.gate());
+  settle();
+  const bool is_reshaped = allocate(
+      "staged slices",
+      "stage fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
+      where, [&] { return inputs_.send(std::move(staged), where); });
+  finish_write({});
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 

@@ -126,6 +126,9 @@ struct HostStatus {
   }
 };
 
+// Memory of FeedMemory::stage(), of which this is the only owner.
+using StagedMemory = std::shared_ptr<std::byte>;
+
 // Where the data of a feed lies, which comes anew for every few steps.
 class FeedMemory {
  public:
@@ -134,7 +137,14 @@ class FeedMemory {
   // `stream`, a live one, still reads. The result is the address at which work that is given to it until the next call
   // finds them. Throws OutOfMemory.
   virtual const void* write(Stream& stream, const void* source, std::size_t bytes) = 0;
-  virtual std::size_t bytes() const = 0;  // size of the memory that it holds
+  // Host memory for data that send() will send, 256-byte aligned and not initialised. Whoever drops it unsent, on any
+  // thread, gives it back. Waits if all such memory is still read. Throws OutOfMemory.
+  virtual StagedMemory stage(std::size_t bytes) = 0;
+  // Like write(), for data that lies in memory of stage(), of which `bytes` are sent. The device may still read the
+  // memory when this returns: it is not the caller's any more.
+  virtual const void* send(Stream& stream, StagedMemory staged, std::size_t bytes) = 0;
+  virtual std::size_t bytes() const = 0;         // size of the memory from which steps read
+  virtual std::size_t staged_bytes() const = 0;  // size of the memory of stage(), unless steps read it
 };
 
 // Memory that a device makes, and what it knows of memory.

@@ -59,6 +59,12 @@ Program program() {
   graph().record("s", sum(x()));
   return compiled();
 }
+// Slices of a feed "f" of a program that is gone.
+StagedSlices staged(std::int64_t slices, std::optional<Shape> shape = {}, Where where = Where::current()) {
+  const Value f = graph().feed("f", f32, {3}, where);
+  Program p = program();
+  return shape ? p.stage(f, slices, *shape, where) : p.stage(f, slices, where);
+}
 // A program() of which a step fails, while nobody has asked yet.
 Program with_failed_step(Where where = Where::current()) {
   graph().output("rows", gather(Arg(floats(2), where), cast(x(), i32)));
@@ -325,6 +331,42 @@ std::span<const Row> misuses() {
       Row{"ArenaOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).arena_bytes(); }},
       Row{"TargetOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).target(); }},
       Row{"TensorOfMovedFromEager", "Eager", {"moved-from"}, [] { moved_from(Eager()).tensor({1}); }},
+
+      Row{"StageOfMovedFromProgram", "Program", {"moved-from"}, [] { moved_from(program()).stage(x(), 1); }},
+      Row{"StagedOfMovedFromProgram",
+          "Program",
+          {"moved-from"},
+          [] { moved_from(program()).write(StagedSlices()); }},
+
+      // --- slices of Program::stage()
+      Row{"StageOfAnInput", "stage(\"x\")", {"no slices", "feed()"}, [] { program().stage(x(), 1); }},
+      Row{"StageOfNoInput", "stage", {"not an input or feed"}, [] { program().stage(relu(x()), 1); }},
+      Row{"StageOfAnotherGraph",
+          "stage",
+          {"another graph"},
+          [] { program().stage(Graph().feed("f", f32, {3}), 1); }},
+      Row{"StageNoSlices", "stage(\"f\")", {"0 slices", "one slice for each step"}, [] { staged(0); }},
+      Row{"StageTooManySlices", "stage(\"f\")", {"slices of 12 B", "fewer"}, [] { staged(INT64_MAX); }},
+      Row{"StageAWrongShape",
+          "stage(\"f\")",
+          {"f32[3]", "f32[4]", "shape of one slice"},
+          [] { staged(2, Shape{4}); }},
+      Row{"StageAnOpenShape", "stage(\"f\")", {"f32[3]", "open"}, [] { staged(2, graph().input("o", f32, {open(3)}).shape()); }},
+      Row{"SliceBehindTheLast", "StagedSlices", {"slice 2 of 2", "from 0"}, [] { (void)staged(2).slice<float>(2); }},
+      Row{"SliceBeforeTheFirst", "StagedSlices", {"slice -1 of 2"}, [] { (void)staged(2).bytes(-1); }},
+      Row{"SliceOfAnotherType", "StagedSlices", {"f32[3]", "i32"}, [] { (void)staged(2).slice<int>(0); }},
+      Row{"SliceOfNone", "StagedSlices", {"slice 0 of 0", "stage()"}, [] { (void)StagedSlices().slice<float>(0); }},
+      Row{"StagedTwice",
+          "write",
+          {"no slices", "once"},
+          [] {
+            const Value f = graph().feed("f", f32, {3});
+            Program p = program();
+            StagedSlices slices = p.stage(f, 1);
+            p.write(std::move(slices));
+            p.write(std::move(slices));
+          }},
+      Row{"StagedOfAnotherProgram", "write", {"another program"}, [] { program().write(staged(2)); }},
 
       // --- building a graph
       Row{"TwoGraphs", "add", {"two graphs"}, [] { x() + Graph().constant(Tensor({1.0f})); }},

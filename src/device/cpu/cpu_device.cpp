@@ -15,6 +15,7 @@
 #include "base/at.h"
 #include "base/flush_denormals.h"
 #include "device/cpu/cpu_memory.h"
+#include "device/cpu/feed_memory.h"
 #include "device/cpu/schedule_choice.h"
 #include "device/cpu/tile_cost.h"
 #include "device/cpu/tile_schedule.h"
@@ -142,27 +143,6 @@ std::size_t CpuSlots::bytes() const {
   return sum;
 }
 
-namespace {
-
-class CpuFeedMemory : public FeedMemory {
- public:
-  explicit CpuFeedMemory(std::shared_ptr<HeldBytes> held) : slots_(std::move(held), &HeldBytes::device) {}
-
-  const void* write(Stream& stream, const void* source, std::size_t bytes) override {
-    if (current_ != nullptr) CpuSlots::release(*std::exchange(current_, nullptr), queue_of(stream));
-    current_ = &slots_.free_slot(bytes);
-    if (bytes > 0) std::memcpy(current_->memory.get(), source, bytes);
-    return current_->memory.get();
-  }
-  std::size_t bytes() const override { return slots_.bytes(); }
-
- private:
-  CpuSlots slots_;
-  CpuSlots::Slot* current_ = nullptr;  // written last
-};
-
-}  // namespace
-
 CpuDevice::CpuDevice(const Log& log, const CpuOptions& options)
     : options_(options),
       workers_(options.threads > 0 ? options.threads : usable_cores(), this, options.flush_denormals, log),
@@ -178,7 +158,9 @@ Memory CpuDevice::allocate_host(std::size_t bytes) { return allocate_counted(byt
 
 std::unique_ptr<Arena> CpuDevice::reserve() { return reserve_arena(held_); }
 
-std::unique_ptr<FeedMemory> CpuDevice::make_feed_memory() { return std::make_unique<CpuFeedMemory>(held_); }
+std::unique_ptr<FeedMemory> CpuDevice::make_feed_memory() {
+  return make_cpu_feed_memory(held_, counters_.host_copied_bytes);
+}
 
 Counters CpuDevice::counters() const {
   Counters counters = counters_;
@@ -284,6 +266,7 @@ void CpuDevice::copy(Stream& stream, void* destination, const void* source, std:
 void CpuDevice::upload(Stream& stream, void* destination, const void* source, std::size_t bytes) {
   CpuQueue& queue = queue_of(stream);
   if (bytes == 0) return;
+  counters_.host_copied_bytes += bytes;
   if (!queue.is_done() && bytes <= CpuSlots::kLargest) {
     ++counters_.copies;
     CpuSlots::Slot& slot = staging_.free_slot(bytes);

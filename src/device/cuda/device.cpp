@@ -11,6 +11,7 @@
 #include "base/flush_denormals.h"
 #include "base/in_body.h"
 #include "device/cuda/control.h"
+#include "device/cuda/feed_memory.h"
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/target.h"
 #include "device/decide.h"
@@ -91,34 +92,7 @@ std::unique_ptr<Arena> CudaDevice::reserve() {
   return reserve_arena(calls_);
 }
 
-namespace {
-
-// Holds one buffer on the device. Each write copies new data into it in stream order.
-class CudaFeedMemory : public FeedMemory {
- public:
-  explicit CudaFeedMemory(CudaDevice& device) : device_(device) {}
-
-  const void* write(Stream& stream, const void* source, std::size_t bytes) override {
-    if (bytes > size_ || !memory_) {
-      Memory larger = device_.allocate(bytes);
-      device_.wait(stream);  // a launch in progress may still read the old memory
-      memory_ = std::move(larger);
-      size_ = bytes;
-    }
-    device_.upload(stream, memory_.get(), source, bytes);
-    return memory_.get();
-  }
-  std::size_t bytes() const override { return memory_ ? rounded_block(size_) : 0; }
-
- private:
-  CudaDevice& device_;
-  Memory memory_;
-  std::size_t size_ = 0;
-};
-
-}  // namespace
-
-std::unique_ptr<FeedMemory> CudaDevice::make_feed_memory() { return std::make_unique<CudaFeedMemory>(*this); }
+std::unique_ptr<FeedMemory> CudaDevice::make_feed_memory() { return make_cuda_feed_memory(*this, *calls_); }
 
 std::size_t CudaDevice::staging_bytes() const { return staging_.bytes() + rounded_block(sizeof(bool)); }
 

@@ -151,6 +151,7 @@ void Staging::upload(Calls& calls, const CudaStream& stream, void* destination, 
     std::size_t size = std::min(bytes, kLargestSlot);
     Slot& slot = next_slot(calls, size);
     std::memcpy(slot.memory.get(), from, size);
+    calls.counters.host_copied_bytes += size;
     calls.check(cudaMemcpyAsync(to, slot.memory.get(), size, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync");
     ++calls.counters.copies;
     record_copied(calls, stream, slot);

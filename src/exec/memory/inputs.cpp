@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/trace.h"
+#include "graphsink/memory.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -74,15 +75,15 @@ Inputs::Inputs(const GraphData& graph, DeviceMemory& memory, std::shared_ptr<Dev
   }
 }
 
-Inputs::Entry& Inputs::find(const Value& input, const Where& where) {
+Inputs::Entry& Inputs::find(const Value& input, const char* call, const Where& where) {
   auto found = entries_.find(input.node());
   if (!input.valid() || found == entries_.end()) {
-    throw Error("write", where, "not an input or feed of this program's graph",
+    throw Error(call, where, "not an input or feed of this program's graph",
                 "pass the Value that Graph::input() or Graph::feed() returned before compile()");
   }
   const InputAttrs& attrs = *found->second.attrs;
   if (attrs.size_of >= 0) {
-    throw Error("write(\"" + attrs.name + "\")", where, "it is a true_size()",
+    throw Error(std::string(call) + "(\"" + attrs.name + "\")", where, "it is a true_size()",
                 "write \"" + entry(attrs.size_of).attrs->name + "\", which sets it");
   }
   return found->second;
@@ -90,7 +91,7 @@ Inputs::Entry& Inputs::find(const Value& input, const Where& where) {
 
 bool Inputs::write(const Value& input, const TensorType& given, const void* data, bool shape_is_known,
                    const Where& where) {
-  Entry& entry = find(input, where);
+  Entry& entry = find(input, "write", where);
   const InputAttrs& attrs = *entry.attrs;
   auto refuse = [&](const std::string& seen, const std::string& remedy) {
     throw Error("write(\"" + attrs.name + "\")", where, "takes " + text(attrs) + ", was given " + seen, remedy);
@@ -148,6 +149,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   entry.slices = 0;  // if the copy fails half-way, the input counts as not written
   if (entry.is_feed) {
     entry.first_slice = entry.feed->write(*stream_, data, bytes);
+    entry.stride = static_cast<std::int64_t>(TensorType{attrs.dtype, slice}.bytes());
   } else {
     if (!(slice == written)) {
       data = padded(entry, static_cast<const std::byte*>(data), written, slice);
@@ -159,6 +161,40 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   bool reshaped = !(slice == entry.shape);
   entry.shape = slice;
   entry.slices = slices;
+  return reshaped;
+}
+
+Staged Inputs::stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
+  Entry& entry = find(feed, "stage", where);
+  const InputAttrs& attrs = *entry.attrs;
+  auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    throw Error("stage(\"" + attrs.name + "\")", where, problem, remedy);
+  };
+  if (!entry.is_feed) refuse("it is an input, which has no slices", "write() it, or make it a feed()");
+  if (slices < 1) refuse(std::to_string(slices) + " slices", "stage one slice for each step of the coming run");
+  const Shape& shape = slice ? *slice : entry.shape;
+  if (shape.has_open() || !fits(attrs, shape, 0)) {
+    refuse("takes slices of " + text(attrs) + ", was asked for " + to_string(TensorType{attrs.dtype, shape}),
+           "pass the shape of one slice, with the size of each open dimension");
+  }
+  const std::size_t bytes = TensorType{attrs.dtype, shape}.bytes(), stride = slices > 1 ? rounded_block(bytes) : bytes;
+  if (bytes > 0 && static_cast<std::uint64_t>(slices) > std::numeric_limits<std::int64_t>::max() / stride)
+    refuse(std::to_string(slices) + " slices of " + bytes_text(bytes), "stage fewer slices at once");
+  return {entry.feed->stage(stride * static_cast<std::size_t>(slices)), feed, shape, slices,
+          static_cast<std::int64_t>(stride)};
+}
+
+bool Inputs::send(Staged staged, const Where& where) {
+  Entry& entry = find(staged.feed, "write", where);
+  GRAPHSINK_TRACE(copy, "write");
+  ++entry.version;
+  entry.slices = 0;  // if the copy fails, the feed counts as not written
+  const std::size_t bytes = static_cast<std::size_t>(staged.slices * staged.stride);
+  entry.first_slice = entry.feed->send(*stream_, std::move(staged.memory), bytes);
+  const bool reshaped = !(staged.slice == entry.shape);
+  entry.shape = staged.slice;
+  entry.stride = staged.stride;
+  entry.slices = staged.slices;
   return reshaped;
 }
 
@@ -219,7 +255,7 @@ FeedTable Inputs::feed_table(const Plan& plan) const {
   for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
     const Entry& e = entry(plan.feeds[i].source);
     table.rings[i] = e.first_slice;
-    table.strides[i] = e.slices > 1 ? static_cast<std::int64_t>(TensorType{e.attrs->dtype, e.shape}.bytes()) : 0;
+    table.strides[i] = e.slices > 1 ? e.stride : 0;
   }
   return table;
 }
@@ -264,6 +300,13 @@ std::vector<std::size_t> Inputs::feed_bytes(const Plan& plan) const {
     bytes.push_back(held > 0 ? held : rounded_block(TensorType{e.attrs->dtype, e.shape}.bytes()));
   }
   return bytes;
+}
+
+std::size_t Inputs::staged_bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [node, entry] : entries_)
+    if (entry.feed) sum += entry.feed->staged_bytes();
+  return sum;
 }
 
 bool Inputs::have_open_dimensions() const {

@@ -20,6 +20,15 @@ struct FeedTable {
   friend bool operator==(const FeedTable&, const FeedTable&) = default;
 };
 
+// Slices of a feed in memory of stage().
+struct Staged {
+  StagedMemory memory;
+  Value feed;
+  Shape slice;
+  std::int64_t slices = 0;
+  std::int64_t stride = 0;  // bytes from slice to slice
+};
+
 class Inputs {
  public:
   Inputs(const GraphData& graph, DeviceMemory& memory, std::shared_ptr<DeviceQueue> queue,
@@ -28,6 +37,13 @@ class Inputs {
   // Copies `data` to the device. Throws Error, having changed nothing, if it does not fit the input; if the device
   // fails, the input counts as not written. Returns true if the shape of an open dimension changed.
   bool write(const Value& input, const TensorType& given, const void* data, bool shape_is_known, const Where& where);
+
+  // Memory for `slices` slices of a feed, from which it reads them once they are sent. `slice` is the shape of each
+  // where the feed has open dimensions; null: the shape written last. Throws Error for what is no feed, and a shape
+  // that does not fit.
+  Staged stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
+  // Like write(), for staged slices.
+  bool send(Staged staged, const Where& where);
 
   // Lets the input live in memory of the caller's, who writes it from now on. Precondition: it is an input of a fixed
   // shape.
@@ -53,6 +69,8 @@ class Inputs {
   std::size_t input_bytes(const Plan& plan) const;
   std::vector<std::size_t> feed_bytes(const Plan& plan) const;
 
+  std::size_t staged_bytes() const;  // host memory of stage() from which a device copies
+
   bool have_open_dimensions() const;
   // The shapes that differ from the examples in the graph, or may.
   InputShapes shapes() const;
@@ -66,6 +84,7 @@ class Inputs {
     bool has_open = false;
     Shape shape;              // shape of one slice
     std::int64_t slices = 0;  // 0: nothing was written yet
+    std::int64_t stride = 0;  // bytes from slice to slice, of a feed
     std::uint64_t version = 0;
     std::unique_ptr<Arena> input;      // memory of an input; null for a feed
     void* callers = nullptr;           // memory of the caller's in which an input lives; null: it lives in `input`
@@ -78,7 +97,7 @@ class Inputs {
   static const void* padded(Entry& entry, const std::byte* data, const Shape& from, const Shape& to);
   // Writes the inputs that tell the true sizes of this one.
   void write_sizes(const Entry& entry, const Shape& written);
-  Entry& find(const Value& input, const Where& where);
+  Entry& find(const Value& input, const char* call, const Where& where);
   const Entry& entry(int node) const { return entries_.at(node); }
   FeedTable feed_table(const Plan& plan) const;
 
