@@ -149,7 +149,7 @@ class Lowering {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       ValueRef v = node.inputs[i];
       int buffer = operands.empty() ? -1 : operands[i];
-      if (operands.empty() && access_of(*node.op, i, node.inputs.size()) != Access::shape_only)
+      if (operands.empty() && node.reads(i))
         buffer = lowered.on_host ? values_.on_host(sequence, v) : values_.on_device(sequence, v, device);
       add_operand(lowered, buffer, type(v));
     }
@@ -310,7 +310,7 @@ class Lowering {
         for (std::size_t i = 0; i < user.inputs.size(); ++i) {
           ValueRef v = user.inputs[i];
           if (ir_.node(v).region == body || !values_.is_there(v)) continue;
-          if (access_of(*user.op, i, user.inputs.size()) == Access::shape_only) continue;
+          if (!user.reads(i)) continue;
           if (!user.is_on_host) values_.on_device(sequence, v);
           bool is_elsewhere = values_.home_of(v) > 0;  // a body does not access further devices
           if (user.is_on_host && (is_loop || is_elsewhere)) values_.on_host(sequence, v);
@@ -383,15 +383,13 @@ class Lowering {
     std::map<int, int> copies;
     for (Commit& commit : commits_) {
       const IrNode& node = ir_.nodes[at(commit.node)];
-      auto access = [&](std::size_t i) { return access_of(*node.op, i, node.inputs.size()); };
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        const bool is_needed = access(i) != Access::shape_only;
-        commit.operands.push_back(is_needed ? values_.on_device(0, node.inputs[i]) : -1);
-        if (access(i) == Access::write) overwritten.insert(commit.operands[i]);
+        commit.operands.push_back(node.reads(i) ? values_.on_device(0, node.inputs[i]) : -1);
+        if (node.access(i) == Access::write) overwritten.insert(commit.operands[i]);
       }
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         int& operand = commit.operands[i];
-        if (access(i) != Access::read || overwritten.count(operand) == 0) continue;
+        if (node.access(i) != Access::read || overwritten.count(operand) == 0) continue;
         auto [copy, is_new] = copies.try_emplace(operand);
         if (is_new) copy->second = values_.kept(operand);
         operand = copy->second;

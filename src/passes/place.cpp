@@ -159,12 +159,12 @@ class Placing {
       Side side = side_[id];
       vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::here ? MinCut::kSource : MinCut::kSink;
     }
-    std::vector<std::vector<std::vector<int>>> users = users_of_outputs();
+    const Uses uses(ir_);
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       if (!ir_.nodes[id].is_live || ir_.nodes[id].op == &constant_op) continue;  // constants exist on both sides
-      for (std::size_t j = 0; j < users[id].size(); ++j) {
+      for (std::size_t j = 0; j < ir_.nodes[id].outputs.size(); ++j) {
         auto bytes = static_cast<std::int64_t>(ir_.nodes[id].outputs[j].bytes());
-        add_value(cut, vertex[id], users[id][j], vertex, bytes);
+        add_value(cut, vertex[id], users_of(uses, {static_cast<int>(id), static_cast<int>(j)}), vertex, bytes);
       }
     }
     cut.solve();
@@ -192,34 +192,17 @@ class Placing {
 
   static constexpr int kDevice = -1;  // a user that is not a node: a record, an output, a Variable or a predicate
 
-  // Returns the users of each output of each node.
-  std::vector<std::vector<std::vector<int>>> users_of_outputs() const {
-    std::vector<std::vector<std::vector<int>>> users(ir_.nodes.size());
-    auto add = [&](ValueRef v, int user) {
-      if (v.node < 0) return;
-      auto& of_node = users[at(v.node)];
-      if (of_node.empty()) of_node.resize(ir_.node(v).outputs.size());
-      of_node[at(v.output)].push_back(user);
-    };
-    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
-      const IrNode& node = ir_.nodes[id];
-      if (!node.is_live) continue;
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        ValueRef v = node.inputs[i];
-        if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
-        bool enters_a_body = node.region != ir_.node(v).region;  // values enter a body through the device
-        if (enters_a_body || !node.bodies.empty()) add(v, kDevice);
-        if (node.bodies.empty()) add(v, static_cast<int>(id));
-      }
-      for (int body : node.bodies)
-        for (ValueRef v : ir_.regions[at(body)].results) add(v, kDevice);
-      for (int body : node.bodies)
-        for (const IrStacked& stacked : ir_.regions[at(body)].stacked)
-          add(stacked.value, kDevice), add(stacked.place, kDevice);
+  // The nodes that use the value, and kDevice.
+  std::vector<int> users_of(const Uses& uses, ValueRef v) const {
+    std::vector<int> users;
+    for (Use use : uses.of(v)) {
+      const IrNode& node = ir_.nodes[at(use.node)];
+      if (!use.is_of_body() && !node.reads(at(use.operand))) continue;
+      const bool enters_a_body = node.region != ir_.node(v).region;  // values enter a body through the device
+      if (enters_a_body || !node.bodies.empty()) users.push_back(kDevice);
+      if (node.bodies.empty()) users.push_back(use.node);
     }
-    for (const NamedValue& named : ir_.records) add(named.value, kDevice);
-    for (const IrOutput& output : ir_.outputs) add(output.value, kDevice);
-    for (const VariableUse& use : ir_.variables) add(use.assigned, kDevice);
+    if (uses.is_result(v)) users.push_back(kDevice);
     return users;
   }
 

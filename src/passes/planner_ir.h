@@ -31,6 +31,9 @@ struct IrNode {
   bool is_on_host = false;  // whether it runs on the host, and the target is a device with separate memory
   int device = 0;           // where it runs if it does not run on the host, counted as in PlanNode
 
+  Access access(std::size_t operand) const { return access_of(*op, operand, inputs.size()); }
+  // Whether it uses more of an operand than its type.
+  bool reads(std::size_t operand) const { return access(operand) != Access::shape_only; }
   bool is_beside(const IrNode& other) const { return is_on_host == other.is_on_host && device == other.device; }
 };
 
@@ -133,10 +136,10 @@ class Uses {
   std::vector<bool> is_result_;  // by output
 };
 
-// By node and output of a value: the value that is used in its place.
-using Replacements = std::map<std::pair<int, int>, ValueRef>;
+// By value: the one that is used in its place.
+using Replacements = std::map<ValueRef, ValueRef>;
 inline void replace(ValueRef& v, const Replacements& replacements) {
-  if (auto found = replacements.find({v.node, v.output}); found != replacements.end()) v = found->second;
+  if (auto found = replacements.find(v); found != replacements.end()) v = found->second;
 }
 // Replaces them wherever they are used.
 void replace_uses(PlannerIr& ir, const Replacements& replacements);

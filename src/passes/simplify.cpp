@@ -17,16 +17,11 @@ bool is_repeatable(const IrNode& node) {
          !traits.host_effect && !writes_variables(*node.op, node.inputs.size());
 }
 
-// Whether the node uses only the type of that operand.
-bool takes_type(const IrNode& node, std::size_t operand) {
-  return access_of(*node.op, operand, node.inputs.size()) == Access::shape_only;
-}
-
 bool has_same_inputs(const PlannerIr& ir, const IrNode& a, const IrNode& b) {
   if (a.inputs.size() != b.inputs.size()) return false;
   for (std::size_t i = 0; i < a.inputs.size(); ++i) {
     if (a.inputs[i] == b.inputs[i]) continue;
-    if (!takes_type(a, i) || !(ir.type(a.inputs[i]) == ir.type(b.inputs[i]))) return false;
+    if (a.reads(i) || !(ir.type(a.inputs[i]) == ir.type(b.inputs[i]))) return false;
   }
   return true;
 }
@@ -44,7 +39,7 @@ std::size_t hash_of(const PlannerIr& ir, const IrNode& node) {
   add(node.region);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueRef v = node.inputs[i];
-    if (takes_type(node, i)) {
+    if (!node.reads(i)) {
       for (std::int64_t dim : ir.type(v).shape.dims()) add(static_cast<int>(dim));
     } else {
       add(v.node);

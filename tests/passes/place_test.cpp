@@ -77,6 +77,27 @@ TEST(Place, OneOpOnTheHostDoesNotDrawAModelAfterIt) {
   EXPECT_FALSE(runs_on_host(plan_for(g), "matmul")) << "though w is copied once at most, and the product is small";
 }
 
+// On the host the matrix of ones would cross, were it read; on the device, the scalar and the result do.
+TEST(Place, AnOperandOfWhichOnlyTheTypeIsUsedDoesNotCross) {
+  Graph g;
+  Value like = emit(device_only_op, {g.input("x", f64, {256})})[0];
+  g.output("like", like);
+  g.output("y", host_only(broadcast_like(host_only(g.input("s", f32, {})), like)));
+  Plan plan = plan_for(g);
+  EXPECT_TRUE(runs_on_host(plan, "broadcast_like"));
+}
+
+// If the sum ran on the host, it would have to come back to the device to enter the body.
+TEST(Place, ValuesEnterBodiesThroughTheDevice) {
+  Graph g;
+  Value x = emit(device_only_op, {g.input("x", f32, {256})})[0];
+  Value sum = x + host_only(g.input("s", f32, {}));
+  g.output("y", if_(
+                    g.input("is_used", boolean, {}), [&] { return host_only(sum); },
+                    [&] { return g.constant(Tensor(f32, {256})); }));
+  EXPECT_FALSE(runs_on_host(plan_for(g), "add"));
+}
+
 TEST(Place, PlacementsAndTheProgramsDefaultDecide) {
   Graph g;
   Value x = g.input("x", f32, {256});
