@@ -11,17 +11,16 @@
 #include <vector>
 
 #include "graphsink/attrs.h"
+#include "graphsink/axis_map.h"
 #include "graphsink/body.h"
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
-#include "graphsink/strided.h"
 #include "graphsink/type.h"
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
 struct GradArgs;
-struct FuseArgs;
 
 // How a node uses one of its operands.
 enum class Access : std::uint8_t {
@@ -153,28 +152,6 @@ struct Elements {
   bool is_written() const { return type != nullptr && !text.empty(); }
 };
 
-// How an op that makes one element of each row of its operand, such as a sum over the last axes, is computed together
-// with the element-wise ops that compute these rows.
-struct RowReduction {
-  // The number of elements of a row, at least 2, where rows lie one after the other in the operand; or 0 if an op with
-  // these attributes does something else.
-  std::int64_t (*width)(const TensorType& operand, const Attrs& attrs) = nullptr;
-  // Makes elements of the result, on the CPU, of as many rows, which begin at `in`: with the bits of the CPU body and
-  // with what prepare() returned, but without a workspace.
-  void (*run)(const CpuArgs& args, std::int64_t rows, const void* in, void* out) = nullptr;
-  // How the kernel of a group on a CUDA device combines the elements of a row, with the bits of the CUDA body: a C++
-  // expression in `width`, of one of the types of kernels/reduce/operations.h. nullptr: the op stays a kernel of its
-  // own.
-  std::string (*operation)(DType operand, const Attrs& attrs) = nullptr;
-};
-
-// Result of OpDef::fuse: the op that computes two nodes at once, with its attributes. No op means that they cannot be
-// fused.
-struct Fused {
-  const struct OpDef* op = nullptr;
-  Attrs attrs;
-};
-
 // How grad() differentiates an op: by a rule, by a formula, or not at all.
 struct Gradient {
   // Builds the gradients of the inputs as nodes of the graph.
@@ -220,22 +197,12 @@ struct OpDef {
   // a.stream(). It must not allocate, synchronise, read device memory from the host, choose between algorithms or use a
   // library for the first time: prepare() does all that. In a loop a body is captured twice.
   OpBodies bodies = {};
-  // How an op with one operand and one output reduces rows. The planner joins such an op with the element-wise ops that
-  // compute its operand. If nothing is given, it does not.
-  RowReduction row_reduction = {};
   // How grad() differentiates the op. If nothing is given, grad() throws Error, naming the op.
   Gradient grad = {};
-  // Tries to fuse the next node into this one; the results must be bit-identical. If it is nullptr, nodes are not
-  // fused.
-  Fused (*fuse)(const FuseArgs&) = nullptr;
   // Returns how a part lies in the whole, for ops that only move elements. If the op reads the first operand alone,
   // that is the whole, and the outputs are parts of it. If it reads all operands, these are the parts, and together
   // they are its output. Planning throws Error for a map that names no axis of the whole, or one twice.
   AxisMap (*moves)(const MoveArgs&, int part) = nullptr;
-  // Returns the op that reads the same operands and writes the same results as parts of other tensors, with its
-  // attributes. For ops that can be computed so. The planner calls it where nodes around this one only move elements,
-  // which are not needed then. The results must be bit-identical.
-  Fused (*strided)(const StridedArgs&) = nullptr;
   // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
   // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
@@ -244,20 +211,6 @@ struct OpDef {
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires
 // the highest capability. nullptr if there is none.
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability = 0);
-
-// The argument of OpDef::fuse: a node with one output, and the first of the nodes that use this output. The inputs of
-// the fused op are those of the node, then the other inputs of `next`. Its outputs are those of `next`, then, if
-// `is_kept`, the output of the node.
-struct FuseArgs {
-  const Attrs& attrs;
-  std::span<const TensorType> inputs;
-  const TensorType& output;
-  bool is_kept;  // other nodes use the output, too
-  const OpDef& next;
-  const Attrs& next_attrs;
-  std::span<const TensorType> next_inputs;
-  int operand;  // the number of the input of `next` that is the output
-};
 
 // The argument of Gradient::Rule, which returns one Value for each input: its gradient, of the input's type, or an
 // invalid Value if the loss does not depend on that input. grad() throws Error if the number or a type is wrong.

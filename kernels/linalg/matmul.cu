@@ -3,6 +3,7 @@
 
 #include "graphsink/ops.h"
 #include "kernels/linalg/epilogue.h"
+#include "kernels/runtime/fusion_rules.h"
 #include "kernels/support/product.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/tiles.h"
@@ -213,13 +214,12 @@ std::uint64_t matmul_flops(const BodyArgs& a) {
   return 2 * static_cast<std::uint64_t>(a.out_type(0).shape.size() * terms);
 }
 
-// Emitted by no one: fuse() puts it in place of ops whose types are known.
+// Emitted by no one: the planner puts it in place of ops whose types are known.
 template <class Activation, bool has_bias>
-constexpr OpDef fused_op(std::string_view name, Fused (*fuse)(const FuseArgs&) = nullptr) {
+constexpr OpDef fused_op(std::string_view name) {
   return {.name = name,
           .prepare = prepare_fused<Activation>,
           .bodies = {kFusedTiles<Activation, has_bias>, fused_cuda<Activation, has_bias>},
-          .fuse = fuse,
           .flops = matmul_flops};
 }
 
@@ -241,7 +241,7 @@ Fused fuse_activation(const FuseArgs& a) {
       return {has_bias ? &activation.with_bias : &activation.plain, a.attrs};
   return {};
 }
-constexpr OpDef matmul_bias_op = fused_op<NoActivation, true>("matmul_bias", fuse_activation<true>);
+constexpr OpDef matmul_bias_op = fused_op<NoActivation, true>("matmul_bias");
 
 // A vector that is added to every row.
 bool is_bias(const FuseArgs& a) {
@@ -251,11 +251,8 @@ bool is_bias(const FuseArgs& a) {
          bias.size() == bias[-1];
 }
 
-Fused fuse_matmul(const FuseArgs& a) {
-  if (!is_bias(a)) return fuse_activation<false>(a);
-  if (a.is_kept) return {};  // the product without the bias is nowhere
-  return {&matmul_bias_op, a.attrs};
-}
+// Refuses where others use the product without the bias, because that is nowhere then.
+Fused fuse_bias(const FuseArgs& a) { return is_bias(a) && !a.is_kept ? Fused{&matmul_bias_op, a.attrs} : Fused{}; }
 
 }  // namespace
 
@@ -265,8 +262,11 @@ const OpDef matmul_op{.name = "matmul",
                       .prepare = prepare_matmul_op,
                       .bodies = {kMatmulTiles, matmul_cuda},
                       .grad = matmul_grad,
-                      .fuse = fuse_matmul,
                       .flops = matmul_flops};
+
+const FusionRule matmul_rules[] = {{.op = &matmul_op, .fuse = fuse_bias},
+                                   {.op = &matmul_op, .fuse = fuse_activation<false>},
+                                   {.op = &matmul_bias_op, .fuse = fuse_activation<true>}};
 
 bool is_rows_by_matrix(const Attrs& attrs, const TensorType& a, const TensorType& b) {
   const auto& matmul = attrs.as<MatmulAttrs>();

@@ -6,6 +6,7 @@
 #include "kernels/nn/attention_kernels.h"
 
 #include "graphsink/ops.h"
+#include "kernels/runtime/fusion_rules.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/tiles.h"
 
@@ -332,7 +333,6 @@ constexpr OpDef attention_grad_op = [] {
   OpDef op = backward_op("attention_grad");
   op.infer = infer_attention_grad;
   op.grad = grad_formula;
-  op.strided = strided_attention<strided_attention_grad_op>;
   return op;
 }();
 
@@ -346,11 +346,14 @@ constexpr OpDef attention_op = [] {
   OpDef op = forward_op("attention");
   op.infer = infer_attention;
   op.grad = attention_grad;
-  op.strided = strided_attention<strided_attention_op>;
   return op;
 }();
 
 }  // namespace
+
+const FusionRule attention_rules[] = {
+    {.op = &attention_op, .strided = strided_attention<strided_attention_op>},
+    {.op = &attention_grad_op, .strided = strided_attention<strided_attention_grad_op>}};
 
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options, Placement placement) {
   return emit(attention_op, {q, k, v}, options, placement)[0];

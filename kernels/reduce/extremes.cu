@@ -133,7 +133,6 @@ constexpr OpDef extreme_op(std::string_view name) {
           .traits = {.kernels_wait = true},
           .prepare = prepare<CpuExtreme, Extreme, Order>,
           .bodies = {kReductionTiles, reduction_cuda},
-          .row_reduction = kRowReduction<ReduceAttrs, extreme_operation<Order>>,
           .grad = extreme_grad};
 }
 template <class Order>
@@ -150,6 +149,9 @@ const OpDef argmax_op = place_op<Larger>("argmax");
 const OpDef argmin_op = place_op<Smaller>("argmin");
 
 }  // namespace
+
+const FusionRule extreme_rules[] = {{.op = &max_op, .rows = kRowReduction<ReduceAttrs, extreme_operation<Larger>>},
+                                    {.op = &min_op, .rows = kRowReduction<ReduceAttrs, extreme_operation<Smaller>>}};
 
 Value max(Arg x, Axes axes, ReduceOptions options, Placement placement) {
   return emit(max_op, {x}, ReduceAttrs{std::move(axes.list), options.keep_axes}, placement)[0];

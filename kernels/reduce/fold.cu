@@ -43,10 +43,10 @@ Prepared prepare_fold(const PrepareArgs& p) {
 }
 
 // RowReduction::operation.
-template <template <class> class OnCuda, class... Ts>
+template <template <class> class OnCuda>
 std::string fold_operation(DType dtype, const Attrs&) {
   std::string operation;
-  for_dtype<Ts...>(
+  for_dtype<float, double, half, bfloat16, std::uint32_t, std::uint64_t, bool>(
       dtype, [&]<class T>() { operation = std::string(OnCuda<T>::kName) + "<" + std::string(type_name<T>()) + ">{}"; });
   return operation;
 }
@@ -199,7 +199,6 @@ constexpr OpDef fold_op(std::string_view name, void (*infer)(InferArgs&),
           .traits = {.kernels_wait = true},
           .prepare = prepare_fold<OnCpu, OnCuda, Ts...>,
           .bodies = {kReductionTiles, reduction_cuda},
-          .row_reduction = kRowReduction<ReduceAttrs, fold_operation<OnCuda, Ts...>>,
           .grad = grad};
 }
 const OpDef any_op = fold_op<Any, Any, bool>("any", infer_flags);
@@ -215,6 +214,11 @@ Value folded(const OpDef& op, const Arg& x, Axes axes, ReduceOptions options, Pl
 }
 
 }  // namespace
+
+const FusionRule fold_rules[] = {{.op = &any_op, .rows = kRowReduction<ReduceAttrs, fold_operation<Any>>},
+                                 {.op = &all_op, .rows = kRowReduction<ReduceAttrs, fold_operation<All>>},
+                                 {.op = &prod_op, .rows = kRowReduction<ReduceAttrs, fold_operation<Product>>},
+                                 {.op = &logsumexp_op, .rows = kRowReduction<ReduceAttrs, fold_operation<LogSumExp>>}};
 
 Value any(Arg x, Axes axes, ReduceOptions options, Placement placement) {
   return folded(any_op, x, std::move(axes), options, placement);

@@ -122,13 +122,15 @@ constexpr OpDef reduction_op(std::string_view name) {
           .traits = {.kernels_wait = true},
           .prepare = prepare_sum,
           .bodies = {kReductionTiles, reduction_cuda},
-          .row_reduction = kRowReduction<SumAttrs, sum_operation>,
           .grad = sum_grad};
 }
 const OpDef sum_op = reduction_op("sum");
 const OpDef mean_op = reduction_op("mean");
 
 }  // namespace
+
+const FusionRule sum_rules[] = {{.op = &sum_op, .rows = kRowReduction<SumAttrs, sum_operation>},
+                                {.op = &mean_op, .rows = kRowReduction<SumAttrs, sum_operation>}};
 
 const OpDef sum_like_op{.name = "sum_like",
                         .infer = infer_sum_like,

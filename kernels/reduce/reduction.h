@@ -7,6 +7,7 @@
 #include "ir/fused.h"
 #include "kernels/reduce/float_pairs.h"
 #include "kernels/reduce/operations.h"
+#include "kernels/runtime/fusion_rules.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"

@@ -9,6 +9,7 @@
 
 #include "ir/bound_node.h"
 #include "kernels/runtime/fused_plan.h"
+#include "kernels/runtime/fusion_rules.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
@@ -188,20 +189,18 @@ Fused place_within(const StridedArgs& a) {
   return {&fused_kernel_ops[0], std::move(attrs)};
 }
 
-template <std::size_t inputs>
-constexpr OpDef fused_kernel_op() {
-  OpDef op = fused_op<inputs>();
-  op.strided = place_within;
-  return op;
-}
-
 }  // namespace
 
 const OpDef fused_ops[] = {fused_op<0>(), fused_op<1>(), fused_op<2>(), fused_op<3>(), fused_op<4>(),
                            fused_op<5>(), fused_op<6>(), fused_op<7>(), fused_op<8>()};
-const OpDef fused_kernel_ops[] = {fused_kernel_op<0>(), fused_kernel_op<1>(), fused_kernel_op<2>(),
-                                  fused_kernel_op<3>(), fused_kernel_op<4>(), fused_kernel_op<5>(),
-                                  fused_kernel_op<6>(), fused_kernel_op<7>(), fused_kernel_op<8>()};
+const OpDef fused_kernel_ops[] = {fused_op<0>(), fused_op<1>(), fused_op<2>(), fused_op<3>(), fused_op<4>(),
+                                  fused_op<5>(), fused_op<6>(), fused_op<7>(), fused_op<8>()};
+const FusionRule fused_kernel_rules[] = {
+    {.op = &fused_kernel_ops[0], .strided = place_within}, {.op = &fused_kernel_ops[1], .strided = place_within},
+    {.op = &fused_kernel_ops[2], .strided = place_within}, {.op = &fused_kernel_ops[3], .strided = place_within},
+    {.op = &fused_kernel_ops[4], .strided = place_within}, {.op = &fused_kernel_ops[5], .strided = place_within},
+    {.op = &fused_kernel_ops[6], .strided = place_within}, {.op = &fused_kernel_ops[7], .strided = place_within},
+    {.op = &fused_kernel_ops[8], .strided = place_within}};
 static_assert(std::size(fused_ops) == kMaxFusedInPlace + 1 && std::size(fused_kernel_ops) == kMaxFusedInPlace + 1);
 
 }  // namespace graphsink

@@ -118,7 +118,7 @@ class Compiling {
       made.row = op.op->elements.row(op.types);
     } else {
       made.part = part_of(*op.op);
-      if (!made.part) made.rows = op.op->row_reduction.run;
+      if (op.rows) made.rows = op.rows->run;
       if (op.op->prepare)
         made.local = op.op->prepare({op.op->name, op.where, op.types, made.operands, op.attrs, false, p_.device}).data;
     }

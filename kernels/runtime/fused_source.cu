@@ -17,7 +17,7 @@ std::string element_type(DType dtype) {
   return name;
 }
 
-bool is_reduction(const FusedOp& op) { return op.op->row_reduction.width != nullptr; }
+bool is_reduction(const FusedOp& op) { return op.rows != nullptr; }
 
 using Strides = std::vector<std::int64_t>;
 
@@ -348,7 +348,7 @@ class Writing {
     std::string text = "  using Group = " + std::string(threads) + ";\n  const std::int64_t width = p.width;\n";
     for (std::size_t j : reductions_) {
       const FusedOp& op = op_of_output(j);
-      const std::string operation = op.op->row_reduction.operation(op.types.front().dtype, op.attrs);
+      const std::string operation = op.rows->operation(op.types.front().dtype, op.attrs);
       text += "  const auto operation" + number(j) + " = " + operation + ";\n";
       text += "  using Operation" + number(j) + " = decltype(" + operation + ");\n";
     }

@@ -9,6 +9,7 @@
 #include "device/step_times.h"
 #include "ir/step_state.h"
 #include "ir/system_ops.h"
+#include "kernels/runtime/fusion_rules.h"
 #include "kernels/runtime/stack.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/copy.h"
@@ -228,8 +229,9 @@ const OpDef check_device_op{.name = "check_device",
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op, &end_op,      &store_op,    &check_op, &check_host_op,   &check_device_op,
-                                  &clear_op, &store_at_op, &slice_at_op, fused_ops, fused_kernel_ops, &lap_op};
+  static constexpr SystemOps kOps{&begin_op,        &end_op,   &store_op,    &check_op,    &check_host_op,
+                                  &check_device_op, &clear_op, &store_at_op, &slice_at_op, fused_ops,
+                                  fused_kernel_ops, &lap_op,   kFusionRules};
   return kOps;
 }
 

@@ -1,6 +1,7 @@
 // Strided copies: they gather elements into a dense result.
 #pragma once
 
+#include "ir/strided.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/words.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graphsink/op.h"
+#include "ir/fusion_rules.h"
 
 namespace graphsink {
 
@@ -26,11 +27,12 @@ struct FusedOp {
   int id = -1;          // the node's number in the user's graph
   int graph_node = -1;  // see PlanNode::graph_node
   std::vector<FusedOperand> operands;
-  std::vector<TensorType> types;  // types of the operands, then of the result
+  std::vector<TensorType> types;       // types of the operands, then of the result
+  const RowReduction* rows = nullptr;  // set if the op reduces rows of its operand (FusionRule::rows)
 };
 
 // The attributes of a node that is a group. All results in the group have the same number of elements, except those of
-// reductions of rows (OpDef::row_reduction), which are outputs. The first op is none of these.
+// reductions of rows (FusedOp::rows), which are outputs. The first op is none of these.
 struct FusedAttrs {
   std::vector<FusedOp> ops;  // an op comes after those whose results it uses
   std::vector<int> outputs;  // the ops whose results are the outputs of the node, in order
@@ -42,9 +44,6 @@ struct FusedAttrs {
 
 // The function by which a group on the CPU computes the op, if that is no ElementwiseRow: part by part, or not at all.
 inline OutputPart part_of(const OpDef& op) { return op.elements.row ? nullptr : op.bodies.cpu().part; }
-
-// Calls OpDef::moves. Throws Error if the result is not as promised there.
-AxisMap moves_of(const OpDef& op, const MoveArgs& args, int part, const Where& where);
 
 // The largest group. More would not fit into the cache of a core together.
 constexpr std::size_t kMaxFusedOps = 48, kMaxFusedInputs = 24, kMaxFusedOutputs = 8;

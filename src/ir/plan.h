@@ -210,7 +210,7 @@ struct FusionReport {
 };
 
 // Ops that only move elements, such as permute, and are not needed: the ops around them read and write the elements
-// where they are (OpDef::strided). Tuning::fuse turns that off, too.
+// where they are. Tuning::fuse turns that off, too.
 struct AvoidedCopies {
   std::size_t ops = 0;
   std::size_t bytes = 0;  // bytes of the results of these ops

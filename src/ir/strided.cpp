@@ -1,11 +1,11 @@
-#include "graphsink/strided.h"
+#include "ir/strided.h"
 
 #include <array>
 #include <string>
 #include <utility>
 
 #include "base/at.h"
-#include "ir/fused.h"
+#include "graphsink/op.h"
 
 namespace graphsink {
 

@@ -1,9 +1,11 @@
-// The ops that passes add to a plan. Defined in kernels/; passes see them as data.
+// The ops that passes add to a plan, and the rules by which they compute ops together. Defined in kernels/; passes see
+// them as data.
 #pragma once
 
 #include <vector>
 
 #include "graphsink/op.h"
+#include "ir/fusion_rules.h"
 
 namespace graphsink {
 
@@ -37,11 +39,13 @@ struct SystemOps {
   // memory of the first k inputs, for k up to kMaxFusedInPlace.
   const OpDef* fused = nullptr;
   // The same for groups that become a kernel and reduce no rows: it can read operands and write results where they lie
-  // within larger tensors (OpDef::strided).
+  // within larger tensors (FusionRule::strided).
   const OpDef* fused_kernel = nullptr;
   // Adds the time since the last lap to one of the Laps. Inputs, both of which it changes: the time of the last lap, an
   // i64, and the Lap. Not in plans: see OpClock.
   const OpDef* lap = nullptr;
+  // How ops may be computed together. Rules of one op are tried in this order.
+  std::span<const std::span<const FusionRule>> rules = {};
 };
 
 // In device memory: time that laps measured, and how many of them.

@@ -1,5 +1,5 @@
-// Lets ops read their operands, and write their results, where these lie within other tensors (OpDef::strided), so that
-// the ops around them that only move elements, such as the permute and split before attention, are not needed.
+// Lets ops read their operands, and write their results, where these lie within other tensors (FusionRule::strided), so
+// that the ops around them that only move elements, such as the permute and split before attention, are not needed.
 //
 // An operand is followed back through such ops to the tensor that holds its elements. A result is followed forward, to
 // the tensor that they all end in, which the op then writes itself; several results may end in one tensor, by concat.
@@ -15,11 +15,6 @@
 
 namespace graphsink {
 namespace {
-
-// Whether the node uses more of an operand than its type.
-bool is_read(const IrNode& node, std::size_t operand) {
-  return access_of(*node.op, operand, node.inputs.size()) != Access::shape_only;
-}
 
 // Gives a part of a tensor another shape with the same elements in the same order. Returns false if it takes more than
 // one stride for an axis. (PyTorch's Tensor.view() has the same rule.)
@@ -64,34 +59,36 @@ struct Place {
   Strided part;
 };
 
-bool is_strided(const IrNode& node) { return node.is_live && node.op->strided; }
+bool is_strided(const IrNode& node, const FusionRules& rules) { return node.is_live && rules.of(*node.op).strided; }
 
 class Avoiding {
  public:
-  explicit Avoiding(PlannerIr& ir) : ir_(ir), uses_(ir) {}
+  Avoiding(PlannerIr& ir, const FusionRules& rules) : ir_(ir), rules_(rules), uses_(ir) {}
 
   AvoidedCopies run() {
     // Nodes change when all is decided: until then, values have their old names.
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
-      if (is_strided(ir_.nodes[id])) decide(static_cast<int>(id));
+      if (is_strided(ir_.nodes[id], rules_)) decide(static_cast<int>(id));
     for (auto& [id, node] : changed_) ir_.nodes[at(id)] = std::move(node);
     replace_uses(ir_, replacements_);
-    std::vector<int> movers;
-    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
-      const IrNode& node = ir_.nodes[id];
-      if (node.is_live && node.op->moves) movers.push_back(static_cast<int>(id));
-    }
+    const AvoidedCopies before = copies();
     drop_unused(ir_);
-    AvoidedCopies avoided;
-    for (int id : movers) {
-      if (ir_.nodes[at(id)].is_live) continue;
-      ++avoided.ops;
-      for (const TensorType& type : ir_.nodes[at(id)].outputs) avoided.bytes += type.bytes();
-    }
-    return avoided;
+    const AvoidedCopies after = copies();
+    return {before.ops - after.ops, before.bytes - after.bytes};
   }
 
  private:
+  // All ops that only move elements, and the bytes of their results.
+  AvoidedCopies copies() const {
+    AvoidedCopies all;
+    for (const IrNode& node : ir_.nodes) {
+      if (!node.is_live || !node.op->moves) continue;
+      ++all.ops;
+      for (const TensorType& type : node.outputs) all.bytes += type.bytes();
+    }
+    return all;
+  }
+
   // A node that moves a result on, and which of its operands that is.
   struct Step {
     int node;
@@ -119,13 +116,13 @@ class Avoiding {
   }
   static bool reads_all(const IrNode& node) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (!is_read(node, i)) return false;
+      if (!node.reads(i)) return false;
     return true;
   }
   static bool reads_first_alone(const IrNode& node) {
     for (std::size_t i = 1; i < node.inputs.size(); ++i)
-      if (is_read(node, i)) return false;
-    return is_read(node, 0);
+      if (node.reads(i)) return false;
+    return node.reads(0);
   }
 
   // How output number `output` of a node that moves elements lies in its operand.
@@ -174,12 +171,11 @@ class Avoiding {
     }
     if (!is_other) return;
 
-    Fused strided = node.op->strided({node.attrs, operands});
+    Fused strided = rules_.of(*node.op).strided({node.attrs, operands});
     changed.op = strided.op;
     changed.attrs = std::move(strided.attrs);
     changed.outputs = ir_.types(results);
-    for (std::size_t j = 0; j < results.size(); ++j)
-      replacements_[{results[j].node, results[j].output}] = {id, static_cast<int>(j)};
+    for (std::size_t j = 0; j < results.size(); ++j) replacements_[results[j]] = {id, static_cast<int>(j)};
     for (std::size_t j = 0; j < node.outputs.size(); ++j)
       placed_[{id, static_cast<int>(j)}] = {results[at(operands[node.inputs.size() + j].tensor)],
                                             operands[node.inputs.size() + j]};
@@ -190,13 +186,10 @@ class Avoiding {
 
   // Where the elements of an operand of `user` lie: in an earlier tensor, of which copies were made, or in itself.
   Place source_of(ValueRef v, const IrNode& user) const {
-    if (auto placed = placed_.find({v.node, v.output}); placed != placed_.end()) return placed->second;
-    const auto is_written_in_place = [&](ValueRef value) {
-      return replacements_.count({value.node, value.output}) > 0;
-    };
+    if (auto placed = placed_.find(v); placed != placed_.end()) return placed->second;
     std::vector<ValueRef> chain;  // values whose elements are moved ones, the operand first
     ValueRef tensor = v;
-    while (moves_to_outputs(ir_.node(tensor)) && ir_.node(tensor).is_beside(user) && !is_written_in_place(tensor)) {
+    while (moves_to_outputs(ir_.node(tensor)) && ir_.node(tensor).is_beside(user) && !replacements_.contains(tensor)) {
       chain.push_back(tensor);
       tensor = ir_.node(tensor).inputs[0];
     }
@@ -248,7 +241,7 @@ class Avoiding {
     const IrNode& mover = ir_.nodes[at(next)];
     std::vector<ValueRef> operands;
     for (std::size_t i = 0; i < mover.inputs.size(); ++i) {
-      if (!is_read(mover, i)) continue;
+      if (!mover.reads(i)) continue;
       const ValueRef v = mover.inputs[i];
       const auto ends_in = [&](const Path& path) { return path.value == v; };
       if (mover_of(v, id) != next || std::none_of(paths.begin(), paths.end(), ends_in)) return false;
@@ -280,8 +273,8 @@ class Avoiding {
     int mover = -1;
     for (Use use : uses_.of(value)) {
       const IrNode& node = ir_.nodes[at(use.node)];
-      if (!is_read(node, at(use.operand))) return -1;
-      if (value.node == id && node.op->strided && node.is_beside(ir_.nodes[at(id)])) continue;
+      if (!node.reads(at(use.operand))) return -1;
+      if (value.node == id && is_strided(node, rules_) && node.is_beside(ir_.nodes[at(id)])) continue;
       if (mover >= 0 || !moves_operands(node)) return -1;
       mover = use.node;
     }
@@ -303,16 +296,18 @@ class Avoiding {
   }
 
   PlannerIr& ir_;
+  const FusionRules& rules_;
   Uses uses_;
-  std::map<int, IrNode> changed_;                // by number
-  std::map<std::pair<int, int>, Place> placed_;  // results of changed nodes, by node and output
+  std::map<int, IrNode> changed_;     // by number
+  std::map<ValueRef, Place> placed_;  // results of changed nodes
   Replacements replacements_;
 };
 
 }  // namespace
 
-AvoidedCopies avoid_copies(PlannerIr& ir) {
-  return std::any_of(ir.nodes.begin(), ir.nodes.end(), is_strided) ? Avoiding(ir).run() : AvoidedCopies();
+AvoidedCopies avoid_copies(PlannerIr& ir, const FusionRules& rules) {
+  const auto may_change = [&](const IrNode& node) { return is_strided(node, rules); };
+  return std::any_of(ir.nodes.begin(), ir.nodes.end(), may_change) ? Avoiding(ir, rules).run() : AvoidedCopies();
 }
 
 }  // namespace graphsink

@@ -30,25 +30,25 @@ enum class Role : std::uint8_t {
 };
 
 // The width of the rows that the op reduces, or 0.
-std::int64_t row_width(const PlannerIr& ir, const IrNode& node) {
-  return node.op->row_reduction.width ? node.op->row_reduction.width(ir.type(node.inputs[0]), node.attrs) : 0;
+std::int64_t row_width(const PlannerIr& ir, const IrNode& node, const RowReduction* rows) {
+  return rows ? rows->width(ir.type(node.inputs[0]), node.attrs) : 0;
 }
 
 // On a CUDA device, where the group becomes a kernel that is made of the ops' expressions.
-Role role_in_kernel(const PlannerIr& ir, const IrNode& node) {
+Role role_in_kernel(const PlannerIr& ir, const IrNode& node, const RowReduction* rows) {
   const OpDef& op = *node.op;
   const std::size_t operands = node.inputs.size();
-  if (op.row_reduction.operation && row_width(ir, node) > 0) return Role::by_row;
+  if (rows && rows->operation && row_width(ir, node, rows) > 0) return Role::by_row;
   if (!op.elements.is_written() || operands < 1 || operands > 3) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   for (std::size_t i = 0; i < operands; ++i)
-    if (access_of(op, i, operands) != Access::read) return Role::none;
+    if (node.access(i) != Access::read) return Role::none;
   return Role::by_element;
 }
 
-Role role_of(const PlannerIr& ir, const IrNode& node, const Target& target) {
-  if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(ir, node);
-  if (row_width(ir, node) > 0) return Role::by_row;
+Role role_of(const PlannerIr& ir, const IrNode& node, const RowReduction* rows, const Target& target) {
+  if (target.separate_memory) return node.is_on_host ? Role::none : role_in_kernel(ir, node, rows);
+  if (row_width(ir, node, rows) > 0) return Role::by_row;
   if (!node.op->elements.row && !part_of(*node.op)) return Role::none;
   if (node.outputs.size() != 1 || elements(node.outputs[0]) == 0) return Role::none;
   if (node.inputs.size() > kMaxFusedOperands) return Role::none;
@@ -76,8 +76,9 @@ struct Group {
 
 class Grouping {
  public:
-  Grouping(PlannerIr& ir, const SystemOps& system, const Plan& plan)
+  Grouping(PlannerIr& ir, const FusionRules& rules, const SystemOps& system, const Plan& plan)
       : ir_(ir),
+        rules_(rules),
         system_(system),
         plan_(plan),
         position_(ir.nodes.size(), -1),
@@ -86,7 +87,7 @@ class Grouping {
         group_of_(ir.nodes.size(), -1) {
     number_nodes(0);
     for (int id : order_) on_host_before_.push_back(on_host_before_.back() + ir_.nodes[at(id)].is_on_host);
-    for (int id : order_) roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], target_of(id));
+    for (int id : order_) roles_[at(id)] = role_of(ir_, ir_.nodes[at(id)], rows_of(id), target_of(id));
   }
 
   FusionReport run() {
@@ -108,6 +109,7 @@ class Grouping {
   }
 
  private:
+  const RowReduction* rows_of(int id) const { return rules_.of(*ir_.nodes[at(id)].op).rows; }
   const Target& target_of(int id) const { return plan_.devices[at(ir_.nodes[at(id)].device)].target; }
 
   // The order in which nodes run: those of a body come before the node whose body it is.
@@ -155,10 +157,10 @@ class Grouping {
     Group group{{id}, {id}, {}, {}};
     group.elements = elements_of(id);
     group.widest = size_of(node.outputs[0].dtype);
-    if (roles_[at(id)] == Role::by_row) group.width = row_width(ir_, node);
+    if (roles_[at(id)] == Role::by_row) group.width = row_width(ir_, node, rows_of(id));
     group.has_parts = roles_[at(id)] == Role::by_part;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (access_of(*node.op, i, node.inputs.size()) == Access::shape_only) continue;
+      if (!node.reads(i)) continue;
       add(group.inputs, node.inputs[i]);
       group.widest = std::max(group.widest, size_of(ir_.type(node.inputs[i]).dtype));
       if (roles_[at(id)] == Role::by_part) add(group.whole_inputs, node.inputs[i]);
@@ -199,7 +201,7 @@ class Grouping {
       return group >= 0 && (group == own || std::find(others.begin(), others.end(), group) != others.end());
     };
     Group all;
-    std::size_t ops = groups_[at(own)].ops.size(), outputs = 0;
+    std::size_t ops = groups_[at(own)].ops.size();
     const int last = position_[at(groups_[at(own)].ops[0])];
     auto examine = [&](const Group& group) {
       for (ValueRef v : group.whole_inputs) {
@@ -235,8 +237,8 @@ class Grouping {
       return is_before_host_work(last, group) || keeps_more_alive(last, group);
     };
     if (std::any_of(others.begin(), others.end(), is_too_early)) return false;
-    outputs = all.exposed.size();
-    if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || outputs > kMaxFusedOutputs) return false;
+    if (ops > kMaxFusedOps || all.inputs.size() > kMaxFusedInputs || all.exposed.size() > kMaxFusedOutputs)
+      return false;
     all.elements = groups_[at(own)].elements;
     if (all.width > 0 && !reduces_rows_fast(last, all, ops)) return false;
     all.ops = std::move(groups_[at(own)].ops);
@@ -284,12 +286,6 @@ class Grouping {
     return operands > results;
   }
 
-  bool is_needed_outside(int op, const std::vector<int>& ops) const {
-    const std::span<const Use> uses = uses_.of({op, 0});
-    const auto is_inside = [&](Use use) { return std::find(ops.begin(), ops.end(), use.node) != ops.end(); };
-    return uses_.is_result({op, 0}) || !std::all_of(uses.begin(), uses.end(), is_inside);
-  }
-
   // The inputs of a group, and how many of them, at most kMaxFusedInPlace, outputs may overwrite: those of which each
   // op that reads them reads only the element that it computes. They come first.
   struct Inputs {
@@ -303,9 +299,7 @@ class Grouping {
       const IrNode& node = ir_.nodes[at(op)];
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueRef v = node.inputs[i];
-        if (std::find(ops.begin(), ops.end(), v.node) != ops.end() ||
-            access_of(*node.op, i, node.inputs.size()) == Access::shape_only)
-          continue;
+        if (std::find(ops.begin(), ops.end(), v.node) != ops.end() || !node.reads(i)) continue;
         const bool is_own = roles_[at(op)] == Role::by_element && elements(ir_.type(v)) == elements(node.outputs[0]);
         add(is_own ? own_element : other_elements, v);
       }
@@ -331,7 +325,7 @@ class Grouping {
     std::vector<TensorType> outputs;
     for (std::size_t k = ops.size(); k-- > 0;) {
       const IrNode& node = ir_.nodes[at(ops[k])];
-      if (is_needed_outside(ops[k], ops)) {
+      if (std::find(group.exposed.begin(), group.exposed.end(), ops[k]) != group.exposed.end()) {
         replacements_[{ops[k], 0}] = {last, static_cast<int>(outputs.size())};
         outputs.push_back(node.outputs[0]);
         attrs.outputs.push_back(static_cast<int>(k));
@@ -354,12 +348,13 @@ class Grouping {
     const IrNode& node = ir_.nodes[at(id)];
     FusedOp op{node.op, node.attrs, node.where, node.origin, ir_.number(id), {}, ir_.types(node.inputs)};
     op.types.push_back(node.outputs[0]);
+    if (roles_[at(id)] == Role::by_row) op.rows = rows_of(id);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueRef v = node.inputs[i];
       FusedOperand operand;
       if (auto found = std::find(ops.begin(), ops.end(), v.node); found != ops.end()) {
         operand.op = static_cast<int>(found - ops.begin());
-      } else if (access_of(*node.op, i, node.inputs.size()) != Access::shape_only) {
+      } else if (node.reads(i)) {
         operand.input = static_cast<int>(std::find(inputs.begin(), inputs.end(), v) - inputs.begin());
       }
       op.operands.push_back(operand);
@@ -368,6 +363,7 @@ class Grouping {
   }
 
   PlannerIr& ir_;
+  const FusionRules& rules_;
   const SystemOps& system_;
   const Plan& plan_;
   std::vector<int> order_, position_;
@@ -382,8 +378,8 @@ class Grouping {
 
 }  // namespace
 
-FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan) {
-  return Grouping(ir, system, plan).run();
+FusionReport fuse_elementwise(PlannerIr& ir, const FusionRules& rules, const SystemOps& system, const Plan& plan) {
+  return Grouping(ir, rules, system, plan).run();
 }
 
 }  // namespace graphsink

@@ -49,11 +49,12 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   place(ir, options, plan);
   unroll(ir, system, plan);
   if (options.fuse) {
-    plan.avoided_copies = avoid_copies(ir);
-    fuse(ir);
+    const FusionRules rules(system.rules);
+    plan.avoided_copies = avoid_copies(ir, rules);
+    fuse(ir, rules);
     if (!options.check_finite) {
-      plan.fusion = fuse_elementwise(ir, system, plan);
-      const AvoidedCopies more = avoid_copies(ir);  // around groups that become kernels
+      plan.fusion = fuse_elementwise(ir, rules, system, plan);
+      const AvoidedCopies more = avoid_copies(ir, rules);  // around groups that become kernels
       plan.avoided_copies.ops += more.ops;
       plan.avoided_copies.bytes += more.bytes;
     }

@@ -47,4 +47,15 @@ void replace_uses(PlannerIr& ir, const Replacements& replacements) {
   ir.for_each_result([&](ValueRef& v) { replace(v, replacements); });
 }
 
+FusionRules::FusionRules(std::span<const std::span<const FusionRule>> lists) {
+  for (std::span<const FusionRule> rules : lists) {
+    for (const FusionRule& rule : rules) {
+      OfOp& known = by_op_[rule.op];
+      if (rule.fuse) known.fuse.push_back(rule.fuse);
+      if (rule.strided) known.strided = rule.strided;
+      if (rule.rows.width) known.rows = &rule.rows;
+    }
+  }
+}
+
 }  // namespace graphsink

@@ -5,9 +5,11 @@
 #include <map>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/at.h"
+#include "ir/fusion_rules.h"
 #include "ir/graph_data.h"
 #include "ir/plan.h"
 
@@ -144,6 +146,28 @@ inline void replace(ValueRef& v, const Replacements& replacements) {
 // Replaces them wherever they are used.
 void replace_uses(PlannerIr& ir, const Replacements& replacements);
 
+// The rules that a plan is made by, found by their op.
+class FusionRules {
+ public:
+  struct OfOp {
+    std::vector<decltype(FusionRule::fuse)> fuse;  // the first that returns an op counts
+    decltype(FusionRule::strided) strided = nullptr;
+    const RowReduction* rows = nullptr;
+  };
+
+  // Borrows the rules.
+  explicit FusionRules(std::span<const std::span<const FusionRule>> lists);
+
+  const OfOp& of(const OpDef& op) const {
+    const auto found = by_op_.find(&op);
+    return found == by_op_.end() ? none_ : found->second;
+  }
+
+ private:
+  std::unordered_map<const OpDef*, OfOp> by_op_;
+  OfOp none_;
+};
+
 // Copies the graph, drops what it does not need, and finds the types of what is left, which follow from the shapes of
 // the open inputs. Throws Error where an op refuses these.
 PlannerIr verify(const GraphData& graph, const InputShapes& shapes);
@@ -171,18 +195,18 @@ void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan);
 constexpr int kMostUnrolled = 16;
 
 // Does without nodes that only move elements, where other nodes can read or write them where they are: see
-// OpDef::strided.
-AvoidedCopies avoid_copies(PlannerIr& ir);
+// FusionRule::strided.
+AvoidedCopies avoid_copies(PlannerIr& ir, const FusionRules& rules);
 
-// Joins nodes with the one that uses them: see OpDef::fuse.
-void fuse(PlannerIr& ir);
+// Joins nodes with the one that uses them: see FusionRule::fuse.
+void fuse(PlannerIr& ir, const FusionRules& rules);
 
 // How many nodes later or sooner a pass lets an op run, whatever memory its operands or results take meanwhile.
 constexpr int kNear = 16;
 
 // Joins element-wise ops into nodes that compute them together (ir/fused.h): block by block on the CPU, and in one
 // kernel on a CUDA device that compiles kernels. `plan` has the devices.
-FusionReport fuse_elementwise(PlannerIr& ir, const SystemOps& system, const Plan& plan);
+FusionReport fuse_elementwise(PlannerIr& ir, const FusionRules& rules, const SystemOps& system, const Plan& plan);
 
 // Makes one node of those that take slices of stacks at the same place (kernels/runtime/stack.h), and are near.
 void join_slices(PlannerIr& ir, const SystemOps& system);

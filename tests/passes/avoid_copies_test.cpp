@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "api/plan_of.h"
-#include "graphsink/strided.h"
+#include "ir/strided.h"
 #include "plan_text.h"
 #include "program_fixture.h"
 #include "same_outputs.h"
