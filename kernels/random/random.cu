@@ -1,13 +1,13 @@
 // random_uniform, random_normal, randint, dropout. Each element is a function of the seed, the node, the step, the
-// iterations of loops and its own number (philox.h), so it is the same in every mode and order of execution. The
+// iterations of loops and its own number (RandomSource), so it is the same in every mode and order of execution. The
 // gradient of dropout makes the mask of the forward node again.
 #include <optional>
 
 #include "base/convert.h"
 #include "base/number_text.h"
+#include "base/philox.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
-#include "kernels/random/philox.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/kernel.h"
 
@@ -15,6 +15,11 @@ namespace graphsink {
 namespace {
 
 // --- where a node draws from
+
+// The key of Philox is the program's seed and the node's number in its graph; the counter is a block of elements, the
+// step, and the iterations of the innermost loop and of the one around it, 0 without.
+constexpr int kMaxRandomLoops = 2;
+constexpr std::int64_t kMaxRandomElements = std::int64_t{1} << 33;  // tensor size: two f64 from each of 2^32 blocks
 
 // Operands from `first` on: the step and the seed, then the iterations of the loops around, the innermost first.
 struct RandomSource {

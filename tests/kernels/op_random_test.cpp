@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/philox.h"
 #include "graphsink/graphsink.h"
-#include "kernels/random/philox.h"
 #include "test_ops.h"
 
 namespace graphsink::op_random_test {
@@ -30,7 +30,7 @@ TEST(Philox, GivesTheKnownAnswers) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(philox(v.counter, v.key).at[i], v.answer.at[i]) << i;
 }
 
-// The word of element `i` of a node, by the contract in philox.h.
+// The word of element `i` of a node, by the contract in random.cu.
 struct Place {
   std::uint32_t seed = 0, node = 0, step = 0, inner = 0, outer = 0;
   PhiloxWords block(std::size_t i) const {

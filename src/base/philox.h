@@ -24,11 +24,6 @@ constexpr PhiloxWords philox(PhiloxWords counter, PhiloxKey key) {
   return counter;
 }
 
-// How random ops use it: the key is the program's seed and the node's number in its graph; the counter is a block of
-// elements, the step, and the iterations of the innermost loop and of the one around it, 0 without.
-constexpr int kMaxRandomLoops = 2;
-constexpr std::int64_t kMaxRandomElements = std::int64_t{1} << 33;  // tensor size: two f64 from each of 2^32 blocks
-
 // Uniform in [0, 1): a multiple of 2^-24 from a word, or of 2^-53 from two.
 constexpr float unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 constexpr double unit_double(std::uint32_t high, std::uint32_t low) {
