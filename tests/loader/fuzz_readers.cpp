@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <random>
 
 #include "graphsink/loader.h"
+#include "graphsink/source.h"
 #include "reader_samples.h"
 #include "samples/cli.h"
 
@@ -46,6 +49,13 @@ const std::vector<std::string> kTokens = {"{",
                                           "\"shape\"",
                                           "\"data_offsets\"",
                                           "__metadata__",
+                                          "'<i8'",
+                                          "'|b1'",
+                                          "'shape': (1, 6), ",
+                                          "True",
+                                          "PK\1\2",
+                                          "PK\3\4",
+                                          "PK\6\7",
                                           std::string(8, '\xff'),
                                           std::string(4, '\0'),
                                           "\x1f\x8b\x08"};
@@ -74,13 +84,25 @@ void damage(std::string& bytes, Random& random) {
       bytes.replace(at, std::min(token.size(), bytes.size() - at), token);
     }
   }
-  // Mostly with the right size of the header, or nothing behind it would ever be reached.
-  if (bytes.size() >= 8 && random() % 4 != 0) {
-    if (std::size_t end = bytes.rfind('}'); end != std::string::npos && end >= 8) {
-      std::uint64_t size = end - 7;
-      std::memcpy(bytes.data(), &size, sizeof size);
-    }
+}
+
+// The right size of the header, or nothing behind it would ever be reached.
+void mend_checkpoint(std::string& bytes) {
+  if (std::size_t end = bytes.rfind('}'); bytes.size() >= 8 && end != std::string::npos && end >= 8) {
+    std::uint64_t size = end - 7;
+    std::memcpy(bytes.data(), &size, sizeof size);
   }
+}
+void mend_npy(std::string& bytes) {
+  if (std::size_t end = bytes.rfind('\n'); end != std::string::npos && end >= 10) {
+    bytes.replace(8, 2, gs::little(end - 9, 2));
+  }
+}
+// The place and the size of the directory.
+void mend_npz(std::string& bytes) {
+  const std::size_t begin = bytes.find("PK\1\2"), end = bytes.rfind("PK\5\6");
+  if (begin == std::string::npos || end == std::string::npos || begin > end || end + 22 > bytes.size()) return;
+  bytes.replace(end + 12, 8, gs::little(end - begin, 4) + gs::little(begin, 4));
 }
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& path) {
@@ -118,8 +140,57 @@ bool read_idx(const std::filesystem::path& path) {
   }
 }
 
+// All samples of what `make` makes. Some may be refused although the file is not: tokens and bools are looked at when
+// they are read.
+template <class Make>
+bool read_source(const Make& make) {
+  try {
+    const auto source = make();
+    std::vector<std::vector<std::byte>> memory;
+    for (const gs::Field& field : source->fields()) memory.emplace_back(field.type.bytes());
+    const std::vector<std::span<std::byte>> to(memory.begin(), memory.end());
+    for (std::int64_t i = 0; i < source->size(); ++i) source->read(i, to);
+    return true;
+  } catch (const gs::Error&) {
+    return false;
+  }
+}
+
+struct Reader {
+  std::string good;                                             // a file that can be read
+  std::function<bool(const std::filesystem::path& path)> read;  // true if it was read
+  std::function<void(std::string& bytes)> mend{};  // sets sizes right, so that what is behind them is reached
+};
+
+std::map<std::string, Reader> readers() {
+  using Path = std::filesystem::path;
+  return {
+      {"checkpoint", {gs::good_safetensors(), read_checkpoint, mend_checkpoint}},
+      {"idx", {gs::good_idx(), read_idx}},
+      {"images",
+       {gs::good_idx(),
+        [](const Path& path) {
+          const Path labels = path.string() + ".labels";
+          gs::write_file(labels, gs::idx_file({2}, "\1\2"));
+          return read_source([&] { return gs::idx_source(path, labels); });
+        }}},
+      {"npy",
+       {gs::good_npy(), [](const Path& path) { return read_source([&] {
+                                                 return gs::npy_source({{"x", path}});
+                                               }); },
+        mend_npy}},
+      {"npz",
+       {gs::good_npz(), [](const Path& path) { return read_source([&] { return gs::npz_source(path); }); }, mend_npz}},
+      {"tokens",
+       {gs::good_tokens(),
+        [](const Path& path) {
+          return read_source([&] { return gs::token_source(path, {.length = 2, .vocabulary = 1000}); });
+        }}},
+  };
+}
+
 int fuzz(const Options& options) {
-  bool is_checkpoint = options.reader == "checkpoint";
+  const Reader reader = readers().at(options.reader);
   gs::TemporaryDirectory directory;
   std::filesystem::path path = directory / options.reader;
   Random random(options.seed);
@@ -127,10 +198,11 @@ int fuzz(const Options& options) {
   std::int64_t files = 0, read = 0;
   double next_report = 60;
   while (options.seconds > 0 ? elapsed() < options.seconds : files < options.iterations) {
-    std::string bytes = is_checkpoint ? gs::good_safetensors() : gs::good_idx();
+    std::string bytes = reader.good;
     for (std::size_t n = below(random, 4) + 1; n > 0; --n) damage(bytes, random);
+    if (reader.mend && random() % 4 != 0) reader.mend(bytes);
     gs::write_file(path, bytes);
-    read += (is_checkpoint ? read_checkpoint(path) : read_idx(path)) ? 1 : 0;
+    read += reader.read(path) ? 1 : 0;
     ++files;
     if (elapsed() > next_report) {
       std::printf("%.0f CPU seconds: %ld files\n", elapsed(), long{files});
@@ -149,9 +221,9 @@ int fuzz(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Reads randomly damaged files; a crash or a sanitizer's report is a bug.");
-  app.add_option("--reader", options.reader, "checkpoint or idx")
-      ->required()
-      ->check(CLI::IsMember({"checkpoint", "idx"}));
+  std::vector<std::string> names;
+  for (const auto& [name, reader] : readers()) names.push_back(name);
+  app.add_option("--reader", options.reader, "kind of file")->required()->check(CLI::IsMember(names));
   app.add_option("--iterations", options.iterations, "files to read")->capture_default_str();
   app.add_option("--seconds", options.seconds, "instead: CPU time to go on for");
   app.add_option("--seed", options.seed, "of the damage")

@@ -1,4 +1,4 @@
-// Files made to do harm: each is refused with an Error that names it. Together with tests/fuzz_readers.cpp.
+// Files made to do harm: each is refused with an Error that names it. Together with fuzz_readers.cpp.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "graphsink/loader.h"
+#include "graphsink/source.h"
 #include "reader_samples.h"
 #include "resident_bytes.h"
 
@@ -168,6 +169,191 @@ std::vector<Hostile> hostile_idx() {
   return files;
 }
 
+std::vector<Hostile> hostile_npy() {
+  const std::string elements(24, '\1'), good = good_npy();
+  auto header = [&](const std::string& text) { return npy_file(text, elements); };
+  std::vector<Hostile> files = {
+      {"one byte too many", good + "x", "too long: expected 24 bytes of elements for f32[2, 3], seen 25"},
+      {"one byte too few", good.substr(0, good.size() - 1), "truncated: expected 24 bytes of elements"},
+      {"text", "To be, or not to be", "no .npy file"},
+      {"Fortran order", header(npy_header("<f4", "(2, 3)", "True")), "Fortran order, f32[2, 3]"},
+      {"neither order", header(npy_header("<f4", "(2, 3)", "None")), "True or False"},
+      {"order as text", header(npy_header("<f4", "(2, 3)", "'False'")), "True or False"},
+      {"records", header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3), }"), "array of records"},
+      {"a number as descr", header("{'descr': 4, 'fortran_order': False, 'shape': (2, 3), }"), "text in quotes"},
+      {"scalar", npy_file(npy_header("<f4", "()"), "abcd"), "seen a scalar"},
+      {"nothing", header(""), "'{'"},
+      {"a list", header("[1, 2]"), "'{'"},
+      {"empty", header("{}"), "each once"},
+      {"a zero byte", header(std::string("{\0}", 3)), "text in quotes"},
+      {"no end", header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), "), "text in quotes"},
+      {"no end of a text", header("{'descr: "), "ends with a quote"},
+      {"no shape", header("{'descr': '<f4', 'fortran_order': False}"), "each once"},
+      {"no descr", header("{'shape': (2, 3), 'fortran_order': False}"), "each once"},
+      {"no order", header("{'shape': (2, 3), 'descr': '<f4'}"), "each once"},
+      {"descr twice", header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}"), "each once"},
+      {"another key", header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'x': 1}"), "each once"},
+      {"more behind it", header(npy_header("<f4", "(2, 3)") + "}"), "nothing behind the dictionary"},
+      {"deep", header(repeated("{'descr':", 1000)), "text in quotes"},
+      {"long", header("{'" + std::string(60'000, 'A')), "ends with a quote"},
+      {"clears the screen", header("{'\x1b[2J"), "ends with a quote"},
+  };
+  for (const char* descr : {">f4", ">f2", ">f8", ">i4", ">i8"})
+    files.push_back({std::string("descr ") + descr, header(npy_header(descr, "(2, 3)")), "is big-endian"});
+  for (const char* descr :
+       {"",    "<",   "f4",  "=f4", "|f4", "<f1", "<f3", "<f16", "<c8",    "<c16", "|S4",  "<U1", "|O",  "|V4",
+        "<i1", "|i1", "<i2", "<u2", "<u4", "<u8", "<b1", "<u1",  "<M8[s]", "<f4 ", " <f4", "<F4", "<f44"})
+    files.push_back({std::string("descr ") + descr, header(npy_header(descr, "(2, 3)")), "another element type"});
+  for (const char* shape : {"2", "[2, 3]", "'(2, 3)'", "None", "(2, 3", "(2 3)", "(-2, 3)", "(2.0, 3)", "(2, x)",
+                            "(2,, 3)", "((2, 3))", "(+2, 3)", "(0x2, 3)", "(2L, 3)", "(2e0, 3)", "(,)",
+                            "(9223372036854775808,)", "(18446744073709551617, 6)", "(1, 1, 1, 1, 1, 1, 1, 2, 3)"})
+    files.push_back({std::string("shape ") + shape, header(npy_header("<f4", shape)), "header: expected"});
+  for (const char* shape : {"(0,)", "(0, 3)", "(2, 0)", "(9223372036854775807, 0)"})
+    files.push_back({std::string("shape ") + shape, header(npy_header("<f4", shape)), "is empty"});
+  for (const char* shape :
+       {"(9223372036854775807,)", "(9007199254740992,)", "(4294967296, 4294967296)", "(2147483648, 2147483648, 4)",
+        "(4294967296, 4294967296, 6)", "(6148914691236517206, 3)", "(65536, 65536, 65536, 65536, 6)"})
+    files.push_back({std::string("shape ") + shape, header(npy_header("<f4", shape)), "fewer than 2^53 elements"});
+  for (const char* shape : {"(1,)", "(5,)", "(7,)", "(3, 3)", "(9007199254740991,)", "(4503599627370496,)"})
+    files.push_back(
+        {std::string("shape of other bytes ") + shape, header(npy_header("<f4", shape)), "bytes of elements"});
+  for (int version : {0, 4, 127, 255}) {
+    std::string file = good;
+    file[6] = static_cast<char>(version);
+    files.push_back({"version " + std::to_string(version), file, "version 1 to 3"});
+  }
+  for (std::uint64_t size : {0u, 1u, 17u, 119u, 200u, 65535u}) {
+    std::string file = good;
+    file.replace(8, 2, little(size, 2));
+    files.push_back({"header of " + std::to_string(size), file, "expected"});
+    file = npy_file(npy_header("<f4", "(2, 3)"), elements, 2);
+    file.replace(8, 4, little(size == 17 ? 0xffffffff : size, 4));
+    files.push_back({"header of version 2 of " + std::to_string(size), file, "expected"});
+  }
+  const std::string long_header = npy_header("<f4", "(2, 3)") + std::string(70'000, ' ');
+  files.push_back({"a header of 70,000 bytes", npy_file(long_header, elements, 2), "at most 65536 bytes"});
+  add_truncated(files, good.substr(0, good.size() - 1));
+  return files;
+}
+
+std::vector<Hostile> hostile_npz() {
+  const std::string x = good_npy(), y = good_labels_npy(), good = good_npz();
+  auto one = [](const ZipPart& part, bool is_wide = false) { return zip_file({part}, is_wide); };
+  constexpr std::uint64_t kHuge = ~std::uint64_t{0} - 1;
+  std::vector<Hostile> files = {
+      {"text", "To be, or not to be", "no zip archive"},
+      {"an .npy file", x, "no zip archive"},
+      {"no members", zip_file({}), "is empty"},
+      {"one byte too many", good + "x", "no zip archive"},
+      {"one byte in front", "x" + good, ""},
+      {"encrypted", one({.name = "x.npy", .bytes = x, .flags = 1}), "encrypted"},
+      {"another method", one({.name = "x.npy", .bytes = x, .method = 12}), "compression method 12"},
+      {"stored, not deflated", one({.name = "x.npy", .bytes = x, .method = 8}), "is damaged"},
+      {"deflated, not stored", one({.name = "x.npy", .bytes = x, .is_deflated = true, .method = 0}),
+       "is stored: expected"},
+      {"a wrong checksum", one({.name = "x.npy", .bytes = x, .is_deflated = true, .wrong_crc = 1}), "its checksum"},
+      {"unpacked to less", one({.name = "x.npy", .bytes = x, .is_deflated = true, .unpacked = x.size() + 1}),
+       "damaged"},
+      {"unpacked to more", one({.name = "x.npy", .bytes = x, .is_deflated = true, .unpacked = x.size() - 1}),
+       "seen more"},
+      {"unpacked to nothing", one({.name = "x.npy", .bytes = x, .is_deflated = true, .unpacked = 0}), "seen more"},
+      {"unpacked to very much", one({.name = "x.npy", .bytes = x, .is_deflated = true, .unpacked = 0xfffffffe}),
+       "too much memory"},
+      {"unpacked to everything", one({.name = "x.npy", .bytes = x, .is_deflated = true, .unpacked = kHuge}, true),
+       "too much memory"},
+      {"packed to less", one({.name = "x.npy", .bytes = x, .is_deflated = true, .packed = 20}), "truncated"},
+      {"packed to nothing", one({.name = "x.npy", .bytes = x, .is_deflated = true, .packed = 0}), "truncated"},
+      {"packed to more", one({.name = "x.npy", .bytes = x, .is_deflated = true, .packed = 500}), "does not say where"},
+      {"packed to everything", one({.name = "x.npy", .bytes = x, .is_deflated = true, .packed = kHuge}, true),
+       "does not say where"},
+      {"stored beyond the end", one({.name = "x.npy", .bytes = x, .unpacked = 5000, .packed = 5000}),
+       "does not say where"},
+      {"stored up to 2^64", one({.name = "x.npy", .bytes = x, .unpacked = kHuge, .packed = kHuge}, true),
+       "does not say where"},
+      {"stored in part", one({.name = "x.npy", .bytes = x, .unpacked = 150, .packed = 150}), "truncated"},
+      {"elsewhere", one({.name = "x.npy", .bytes = x, .local = 1}), "does not say where"},
+      {"in the directory", one({.name = "x.npy", .bytes = x, .local = 220}), "does not say where"},
+      {"far away", one({.name = "x.npy", .bytes = x, .local = 0xfffffffe}), "does not say where"},
+      {"at 2^64", one({.name = "x.npy", .bytes = x, .local = kHuge}, true), "does not say where"},
+      {"two of one name", zip_file({{.name = "x.npy", .bytes = x}, {.name = "x.npy", .bytes = x}}), "two members"},
+      {"two in one place", zip_file({{.name = "x.npy", .bytes = x}, {.name = "y.npy", .bytes = y, .local = 0}}), ""},
+      {"no array", zip_file({{.name = "x.npy", .bytes = x}, {.name = "x.txt", .bytes = y}}), "is no .npy file"},
+      {"a folder", zip_file({{.name = "x/"}}), "is no .npy file"},
+      {"another first dimension",
+       zip_file(
+           {{.name = "x.npy", .bytes = x}, {.name = "z.npy", .bytes = npy_file(npy_header("|u1", "(3,)"), "abc")}}),
+       "expected 2 samples"},
+      {"an array that is none", one({.name = "x.npy", .bytes = "hello"}), "array \"x.npy\": is no .npy file"},
+      {"a compressed array that is none", one({.name = "x.npy", .bytes = "hello", .is_deflated = true}),
+       "no .npy file"},
+      {"no name", one({.name = "", .bytes = x}), "is no .npy file"},
+      {"a name that clears the screen", one({.name = "\x1b[2J", .bytes = x}), "is no .npy file"},
+      {"a long name", one({.name = std::string(60'000, 'A'), .bytes = x}), "AAA..."},
+  };
+  // The numbers of the record at the end: this disk, the first, members here, all, bytes of the directory, its place.
+  const std::size_t end = good.size() - 22;
+  for (std::size_t place : {4u, 6u, 8u, 10u, 12u, 14u, 16u, 18u})
+    for (std::uint64_t value : {1u, 3u, 0x7fffu, 0xffffu}) {
+      std::string file = good;
+      file.replace(end + place, 2, little(value, 2));
+      files.push_back({"number " + std::to_string(value) + " at " + std::to_string(place), file, ""});
+    }
+  // The same in the records of large files.
+  const std::string wide = zip_file({{.name = "x.npy", .bytes = x}}, true);
+  const std::size_t wide_end = wide.size() - 22 - 20 - 56;
+  for (std::size_t place : {0u, 16u, 20u, 24u, 32u, 40u, 48u, 56u, 64u})
+    for (std::uint64_t value : {std::uint64_t{2}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+      std::string file = wide;
+      file.replace(wide_end + place, 8, little(value, 8));
+      files.push_back({"wide number " + std::to_string(value) + " at " + std::to_string(place), file, ""});
+    }
+  // The sizes of the name, the extra field and the comment of the first entry.
+  const std::size_t directory = good.find("PK\1\2");
+  for (std::size_t place : {0u, 28u, 30u, 32u})
+    for (std::uint64_t value : {1u, 20u, 46u, 0xffffu}) {
+      std::string file = good;
+      file.replace(directory + place, 2, little(value, 2));
+      files.push_back({"size " + std::to_string(value) + " in the entry at " + std::to_string(place), file, ""});
+    }
+  add_truncated(files, good);
+  return files;
+}
+
+std::vector<Hostile> hostile_tokens() {
+  const std::string good = good_tokens();
+  auto header = [](std::uint64_t magic, std::uint64_t version, std::uint64_t count, const std::string& tokens) {
+    std::string text = little(magic, 4) + little(version, 4) + little(count, 4);
+    text.resize(1024);
+    return text + tokens;
+  };
+  std::vector<Hostile> files = {
+      {"one byte too many", good + "x", "its header says 5 tokens"},
+      {"one token too many", good + std::string(2, '\1'), "its header says 5 tokens"},
+      {"big-endian", header(0x88d53401, 1, 5, std::string(10, '\1')), "big-endian"},
+      {"big-endian u32", header(__builtin_bswap32(20240801), 1, 5, std::string(20, '\1')), "big-endian"},
+      {"no tokens", header(20240520, 1, 0, ""), "too short"},
+      {"u16 as u32", header(20240801, 7, 5, std::string(10, '\1')), "its header says 5 tokens of 4 bytes"},
+      {"two tokens", std::string(4, '\1'), "too short: expected at least 4 tokens"},
+      {"three tokens", std::string(6, '\1'), "too short: expected at least 4 tokens"},
+      {"half a token", std::string(9, '\1'), "whole tokens of 2 bytes (uint16), seen 9 bytes"},
+  };
+  files[2].bytes.replace(0, 4, little(__builtin_bswap32(20240520), 4));
+  for (std::uint64_t version : {0u, 2u, 7u, 0x01000000u, 0xffffffffu})
+    files.push_back(
+        {"version " + std::to_string(version), header(20240520, version, 5, std::string(10, '\1')), "version 1"});
+  for (std::uint64_t count : {1u, 4u, 6u, 0x05000000u, 0x7fffffffu, 0x80000005u, 0xffffffffu})
+    files.push_back(
+        {"count " + std::to_string(count), header(20240520, 1, count, std::string(10, '\1')), "its header says"});
+  for (std::size_t size : {4u, 6u, 8u, 100u, 512u, 1022u, 1023u, 1024u, 1025u, 1026u, 1033u})
+    files.push_back({"cut at " + std::to_string(size), good.substr(0, size), ""});
+  for (std::size_t size = 0; size < 6; ++size)
+    files.push_back({"bytes " + std::to_string(size), std::string(size, '\2'), ""});
+  for (int i = 0; i < 80; ++i)
+    files.push_back(
+        {"odd " + std::to_string(i), std::string(static_cast<std::size_t>(11 + 2 * i), '\3'), "whole tokens"});
+  return files;
+}
+
 // Each file is another one, and each is refused by name.
 template <class Read>
 void expect_all_refused(const std::vector<Hostile>& files, const Read& read) {
@@ -262,6 +448,32 @@ TEST(HostileFiles, IdxFilesAreRefused) {
   write_file(directory / "good", good_idx());
   EXPECT_EQ(read_idx(directory / "good").bytes.size(), 6u);
   expect_all_refused(hostile_idx(), [](const auto& path) { read_idx(path); });
+  // The same as images, which are not read as a whole, and as labels.
+  write_file(directory / "labels", idx_file({2}, "\1\2"));
+  EXPECT_EQ(idx_source(directory / "good", directory / "labels")->size(), 2);
+  expect_all_refused(hostile_idx(), [&](const auto& path) { idx_source(path, directory / "labels"); });
+  expect_all_refused(hostile_idx(), [&](const auto& path) { idx_source(directory / "good", path); });
+}
+
+TEST(HostileFiles, NpyFilesAreRefused) {
+  TemporaryDirectory directory;
+  write_file(directory / "good", good_npy());
+  EXPECT_EQ(npy_source({{"x", directory / "good"}})->size(), 2);
+  expect_all_refused(hostile_npy(), [](const auto& path) { npy_source({{"x", path}}); });
+}
+
+TEST(HostileFiles, NpzFilesAreRefused) {
+  TemporaryDirectory directory;
+  write_file(directory / "good", good_npz());
+  EXPECT_EQ(npz_source(directory / "good")->size(), 2);
+  expect_all_refused(hostile_npz(), [](const auto& path) { npz_source(path); });
+}
+
+TEST(HostileFiles, TokenFilesAreRefused) {
+  TemporaryDirectory directory;
+  write_file(directory / "good", good_tokens());
+  EXPECT_EQ(token_source(directory / "good", {.length = 3})->size(), 1);
+  expect_all_refused(hostile_tokens(), [](const auto& path) { token_source(path, {.length = 3}); });
 }
 
 }  // namespace
