@@ -214,7 +214,6 @@ TEST(SampleOrderTest, AllRanksTogetherHaveEachSampleOnce) {
               const std::int64_t batches = last == LastBatch::drop ? each / batch : (each + batch - 1) / batch;
               if (batches == 0) continue;
               Ints real;
-              std::size_t all = 0;
               for (std::int64_t rank = 0; rank < world; ++rank) {
                 const SampleOrder order = sample_order(size, {.batch = batch,
                                                               .last_batch = last,
@@ -227,7 +226,6 @@ TEST(SampleOrderTest, AllRanksTogetherHaveEachSampleOnce) {
                 const Epoch epoch = epoch_of(order, 3);
                 const std::int64_t samples = last == LastBatch::shorter ? each : batches * batch;
                 ASSERT_EQ(epoch.real.size() + epoch.padding.size(), static_cast<std::size_t>(samples));
-                all += epoch.real.size() + epoch.padding.size();
                 real.insert(real.end(), epoch.real.begin(), epoch.real.end());
                 for (std::int64_t sample : epoch.padding) ASSERT_TRUE(sample >= 0 && sample < size);
               }
