@@ -25,15 +25,9 @@ AliasTable::AliasTable(std::span<const double> weights) {
       small.push_back(from);
     }
   }
-  // The columns that are left have their share, up to rounding, but a weight of 0 must never be drawn.
-  for (std::size_t i : large) columns_[i].own = 1;
-  const auto some = std::max_element(weights.begin(), weights.end()) - weights.begin();
-  for (std::size_t i : small) {
-    if (weights[i] > 0) {
-      columns_[i].own = 1;
-    } else {
-      columns_[i].other = static_cast<std::int64_t>(some);
-    }
+  // The columns that are left have their share, up to rounding. A weight of 0 is none of them: it would lack all of it.
+  for (const auto* left : {&small, &large}) {
+    for (std::size_t i : *left) columns_[i].own = 1;
   }
 }
 

@@ -290,6 +290,21 @@ std::vector<Hostile> hostile_npz() {
       {"a name that clears the screen", one({.name = "\x1b[2J", .bytes = x}), "is no .npy file"},
       {"a long name", one({.name = std::string(60'000, 'A'), .bytes = x}), "AAA..."},
   };
+  // A member within the data of another one, with all headers right, would be unpacked twice.
+  const std::string inner = zip_file({{.name = "y.npy", .bytes = y}});
+  files.push_back({"one within the other",
+                   zip_file({{.name = "x.npy", .bytes = x + inner},
+                             {.name = "y.npy", .bytes = y, .local = 30 + 5 + 20 + x.size()}}),
+                   "lie over each other"});
+  std::string fewer = good;
+  fewer.replace(fewer.size() - 14, 4, little(1, 2) + little(1, 2));
+  files.push_back({"two members, one said", fewer, "holds more than its members"});
+  std::string other = good;
+  other[2] = '\5';
+  files.push_back({"a header that begins otherwise", other, "does not say where"});
+  other = good;
+  other[30] = 'z';
+  files.push_back({"a header with another name", other, "does not say where"});
   // The numbers of the record at the end: this disk, the first, members here, all, bytes of the directory, its place.
   const std::size_t end = good.size() - 22;
   for (std::size_t place : {4u, 6u, 8u, 10u, 12u, 14u, 16u, 18u})

@@ -324,7 +324,7 @@ TEST(WeightedOrderTest, SamplesAreDrawnByTheirWeights) {
 }
 
 TEST(WeightedOrderTest, AWeightOf0IsNeverDrawn) {
-  // The sums of these round, so that a column with too little may be left without another to fill it up.
+  // The sums of these are rounded.
   for (int count : {2, 3, 10, 33, 1000}) {
     std::vector<double> weights;
     for (int i = 0; i < count; ++i) weights.push_back(i % 3 == 0 ? 0 : 0.1 * i / 7);
