@@ -171,7 +171,7 @@ std::map<std::string, Reader> readers() {
        {gs::good_idx(),
         [](const Path& path) {
           const Path labels = path.string() + ".labels";
-          gs::write_file(labels, gs::idx_file({2}, "\1\2"));
+          if (!std::filesystem::exists(labels)) gs::write_file(labels, gs::idx_file({2}, "\1\2"));
           return read_source([&] { return gs::idx_source(path, labels); });
         }}},
       {"npy",
