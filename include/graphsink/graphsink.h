@@ -9,6 +9,7 @@
 #include "graphsink/capture.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/control.h"
+#include "graphsink/data_loader.h"
 #include "graphsink/error.h"
 #include "graphsink/external.h"
 #include "graphsink/grad.h"

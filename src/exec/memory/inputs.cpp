@@ -89,6 +89,38 @@ Inputs::Entry& Inputs::find(const Value& input, const char* call, const Where& w
   return found->second;
 }
 
+std::optional<std::int64_t> Inputs::slices_of(const Entry& entry, const Shape& given, bool shape_is_known,
+                                              Shape& slice) {
+  const InputAttrs& attrs = *entry.attrs;
+  if (shape_is_known && fits(attrs, given, 0)) {
+    slice = given;
+    return 1;
+  }
+  if (shape_is_known && entry.is_feed && fits(attrs, given, 1)) {
+    slice = without_first(given);
+    return given[0];
+  }
+  if (shape_is_known && given.rank() != 1) return std::nullopt;
+  // A flat array holds as many slices as fit. If there is one open dimension, its size follows from the number of
+  // elements.
+  std::int64_t count = given.size(), known = 1;
+  int open_dim = -1, open_dims = 0;
+  for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
+    if (attrs.dims[i].is_open)
+      open_dim = static_cast<int>(i), ++open_dims;
+    else
+      known *= attrs.dims[i].size;
+  }
+  if (known == 0) return open_dims == 0 && count == 0 ? std::optional<std::int64_t>(1) : std::nullopt;
+  if (open_dims > 1 || count % known != 0) return std::nullopt;
+  if (open_dims == 1) {
+    slice[open_dim] = count / known;
+    return 1;
+  }
+  if (!entry.is_feed && count != known) return std::nullopt;
+  return count / known;
+}
+
 bool Inputs::write(const Value& input, const TensorType& given, const void* data, bool shape_is_known,
                    const Where& where) {
   Entry& entry = find(input, "write", where);
@@ -99,35 +131,16 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
   if (given.dtype != attrs.dtype)
     refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)));
   Shape slice = entry.shape;
-  std::int64_t slices = 1;
-  if (shape_is_known && fits(attrs, given.shape, 0)) {
-    slice = given.shape;
-  } else if (shape_is_known && entry.is_feed && fits(attrs, given.shape, 1)) {
-    slice = without_first(given.shape);
-    slices = given.shape[0];
-  } else {
-    // A flat array holds as many slices as fit. If there is one open dimension, its size follows from the number of
-    // elements.
-    std::int64_t count = given.shape.size(), known = 1;
-    int open_dim = -1, open_dims = 0;
-    for (std::size_t i = 0; i < attrs.dims.size(); ++i) {
-      if (attrs.dims[i].is_open)
-        open_dim = static_cast<int>(i), ++open_dims;
-      else
-        known *= attrs.dims[i].size;
-    }
-    bool is_flat = !shape_is_known || given.shape.rank() == 1;
-    if (is_flat && open_dims == 1 && known > 0 && count % known == 0) {
-      slice[open_dim] = count / known;
-    } else if (is_flat && open_dims == 0 && known > 0 && count % known == 0 && (entry.is_feed || count == known)) {
-      slices = count / known;
-    } else if (!(is_flat && open_dims == 0 && known == 0 && count == 0)) {
-      refuse(shape_is_known ? to_string(given) : std::to_string(count) + " elements",
-             open_dims > 1   ? "write a Tensor, whose shape says what each open dimension is"
-             : entry.is_feed ? "write whole slices, one or one for each step"
-                             : "write exactly one tensor of that shape");
-    }
+  const std::optional<std::int64_t> fitting = slices_of(entry, given.shape, shape_is_known, slice);
+  if (!fitting) {
+    const auto open_dims =
+        std::count_if(attrs.dims.begin(), attrs.dims.end(), [](const Dim& dim) { return dim.is_open; });
+    refuse(shape_is_known ? to_string(given) : std::to_string(given.shape.size()) + " elements",
+           open_dims > 1   ? "write a Tensor, whose shape says what each open dimension is"
+           : entry.is_feed ? "write whole slices, one or one for each step"
+                           : "write exactly one tensor of that shape");
   }
+  const std::int64_t slices = *fitting;
   if (slices == 0) refuse(to_string(given), "write at least one slice");
   const Shape written = slice;
   for (int node : entry.sizes) {

@@ -93,6 +93,10 @@ class Inputs {
     std::vector<int> sizes;         // the inputs that tell true sizes of this one
     std::vector<std::byte> padded;  // data that was padded last
   };
+  // How many slices the data is, and the shape of each: of a shape, or, if that is not known, of so many elements.
+  // Nothing if it does not fit.
+  static std::optional<std::int64_t> slices_of(const Entry& entry, const Shape& given, bool shape_is_known,
+                                               Shape& slice);
   // The data, padded with zeros to a larger shape. Valid until the next call for this input.
   static const void* padded(Entry& entry, const std::byte* data, const Shape& from, const Shape& to);
   // Writes the inputs that tell the true sizes of this one.

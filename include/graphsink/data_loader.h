@@ -1,0 +1,105 @@
+// Loader: brings batches of samples to a program, launch by launch, while the launches before are running.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/order.h"
+#include "graphsink/preprocess.h"
+#include "graphsink/program.h"
+#include "graphsink/source.h"
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
+
+// Makes what the feeds take of one sample: `from` are its fields, as the source has them, and `to` is one span for each
+// feed, in their order, of the bytes of one sample of it. Called by several threads at once. It must depend on its
+// arguments alone, so that a run can be repeated and resumed.
+using Prepare = std::function<void(const SampleKey& key, SampleMemory from, SampleMemory to)>;
+
+struct LoaderOptions {
+  // Steps of a launch: next() gives the program so many batches, or fewer at the end of an epoch. Results do not depend
+  // on it.
+  std::int64_t steps_per_launch = 1;
+  // Threads that read and prepare samples. 0: next() does that itself, for the launch that it is called for
+  // (synchronous loading). Results do not depend on it. At most 256.
+  int workers = 1;
+  // Launches that workers prepare ahead of the one that next() returns, at least 1. Each takes memory for its batches.
+  int ahead = 2;
+  // None: the bytes of each field go to the feed of the same number as they are, straight into the memory from which
+  // the device reads.
+  Prepare prepare{};
+  // The seed in the SampleKey of `prepare`.
+  std::uint64_t seed = 0;
+  // A feed of f32 or booleans of shape [batch], which tells for each sample of a batch whether it is one in its turn,
+  // 1, or padding, 0: see Batch::real.
+  std::optional<Value> mask{};
+};
+
+// Where in its order a Loader is. A run that begins there again sees the same batches from there on.
+struct LoaderPosition {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;  // number of the next batch in the epoch
+  friend bool operator==(const LoaderPosition&, const LoaderPosition&) = default;
+};
+
+// Counts of what a Loader did, and where its time went.
+struct LoaderReport {
+  std::int64_t launches = 0;
+  std::int64_t batches = 0;
+  std::int64_t samples = 0;
+  // Launches for whose data next() had to wait, so that the device may have had nothing to do. With workers it is a
+  // sign that they are too few.
+  std::int64_t starved = 0;
+  double waited_seconds = 0;    // time that next() waited for data
+  double read_seconds = 0;      // time of all workers together in Source::read()
+  double prepared_seconds = 0;  // the same in `prepare`
+  int workers = 0;
+};
+// Prints the report, and which option to change.
+std::string to_string(const LoaderReport& report);
+
+// Feeds a program with batches of samples of a source, in an order.
+//
+//   gs::Loader loader(program, source, order, {{"image", x}, {"label", t}}, {.steps_per_launch = 16});
+//   while (std::int64_t steps = loader.next()) program.run(gs::sink, {.steps = steps});  // an epoch
+//
+// Threads: used by the thread that uses the program. Lifetime: the program must exist as long as next() is called; the
+// Loader keeps the source. Its destructor waits for the workers to finish their sample. Errors: what Source::read() or
+// `prepare` throw, next() throws in the place of the launch that the sample is part of, once the launches before it
+// were returned; the same call may be tried again.
+class Loader {
+ public:
+  // One field of the source for each feed; with LoaderOptions::prepare all fields are read, and `feeds` may have other
+  // names. A feed takes [batch, ...]. Throws Error if a field is missing, or has another type than the feed takes of a
+  // sample, for feeds of another batch than the order has, and for options out of their ranges.
+  Loader(Program& program, std::shared_ptr<const Source> source, SampleOrder order,
+         std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options = {},
+         Where where = Where::current());
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+  ~Loader();
+
+  // Writes the slices of the next launch to the program and returns how many steps it has. 0 at the end of an epoch;
+  // the call after that begins the next one.
+  std::int64_t next(Where where = Where::current());
+
+  LoaderPosition position(Where where = Where::current()) const;
+  // Goes to another place in the order. Throws Error for one that the order does not have.
+  void seek(const LoaderPosition& position, Where where = Where::current());
+
+  LoaderReport report(Where where = Where::current()) const;
+
+ private:
+  class Impl;
+  Impl& impl(const Where& where) const;  // throws Error for a Loader that was moved from
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,409 @@
+#include "graphsink/data_loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+
+#include "base/at.h"
+#include "base/fork_mark.h"
+#include "base/number_text.h"
+#include "base/thread.h"
+
+namespace graphsink {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMostWorkers = 256;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A feed, and what it takes of a sample.
+struct Part {
+  Value feed;
+  TensorType type;        // type of one sample
+  std::size_t field = 0;  // number of the field that it takes as it is, where samples are not prepared
+};
+
+// A launch in the making. The mutex of the workers guards all but the memory of the slices, of which each sample has a
+// place of its own.
+struct Launch {
+  std::vector<Batch> batches;        // batches of one size
+  std::vector<StagedSlices> slices;  // by feed, then those of the mask
+  LoaderPosition begin, end;
+  bool ends_epoch = false;
+  std::int64_t taken = 0, done = 0;  // numbers of samples
+  std::int64_t failed = -1;          // number of the first sample that failed; -1: none
+  std::exception_ptr error;
+
+  std::int64_t batch_size() const { return static_cast<std::int64_t>(batches[0].samples.size()); }
+  std::int64_t samples() const { return batch_size() * static_cast<std::int64_t>(batches.size()); }
+  bool is_done() const { return done == samples(); }
+};
+
+struct Seconds {
+  double read = 0, prepared = 0;
+};
+
+// Everything that a thread needs to read samples.
+class Reader {
+ public:
+  Reader(const Source& source, const std::vector<Part>& parts, const Prepare& prepare, std::uint64_t seed)
+      : source_(source),
+        parts_(parts),
+        prepare_(prepare),
+        seed_(seed),
+        from_(source.fields().size()),
+        to_(parts.size()) {
+    if (prepare_)
+      for (const Field& field : source.fields()) raw_.emplace_back(field.type.bytes());
+  }
+
+  Seconds read(const Launch& launch, std::int64_t number) {
+    const std::int64_t size = launch.batch_size(), step = number / size, row = number % size;
+    const std::int64_t sample = launch.batches[at(step)].samples[at(row)];
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      const std::size_t bytes = parts_[p].type.bytes();
+      to_[p] = launch.slices[p].bytes(step).subspan(static_cast<std::size_t>(row) * bytes, bytes);
+    }
+    if (prepare_) {
+      std::copy(raw_.begin(), raw_.end(), from_.begin());
+    } else {
+      for (std::size_t p = 0; p < parts_.size(); ++p) from_[parts_[p].field] = to_[p];
+    }
+    Seconds took;
+    Clock::time_point start = Clock::now();
+    source_.read(sample, from_);
+    took.read = seconds_since(start);
+    if (!prepare_) return took;
+    start = Clock::now();
+    prepare_({seed_, launch.begin.epoch, sample}, from_, to_);
+    took.prepared = seconds_since(start);
+    return took;
+  }
+
+ private:
+  const Source& source_;
+  const std::vector<Part>& parts_;
+  const Prepare& prepare_;
+  const std::uint64_t seed_;
+  std::vector<std::vector<std::byte>> raw_;  // the fields of a sample that is to be prepared
+  std::vector<std::span<std::byte>> from_, to_;
+};
+
+}  // namespace
+
+class Loader::Impl {
+ public:
+  Impl(Program& program, std::shared_ptr<const Source> source, SampleOrder order,
+       std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options, const Where& where)
+      : program_(program), source_(std::move(source)), order_(std::move(order)), options_(options) {
+    require(source_ != nullptr, "no source", "pass what one of the functions of source.h returns", where);
+    require(options.steps_per_launch >= 1, "steps_per_launch is " + std::to_string(options.steps_per_launch),
+            "give at least one step to a launch", where);
+    require(options.workers >= 0 && options.workers <= kMostWorkers, "workers is " + std::to_string(options.workers),
+            "give a number from 0, where next() reads the samples itself, to " + std::to_string(kMostWorkers), where);
+    require(options.ahead >= 1, "ahead is " + std::to_string(options.ahead),
+            "let at least one launch be prepared ahead; workers = 0 prepares none", where);
+    require(!feeds.empty(), "no feeds", "name a field of the source for each feed of the graph", where);
+    batch_size_ = static_cast<std::int64_t>(order_.batch(0, 0, where).samples.size());
+    for (auto& [name, feed] : feeds) add(name, std::move(feed), where);
+    require(options.prepare || parts_.size() == source_->fields().size(),
+            std::to_string(parts_.size()) + " feeds for " + std::to_string(source_->fields().size()) +
+                " fields of the source",
+            "name a feed for each field, or prepare the samples by a function", where);
+    if (options.mask) check_mask(where);
+    report_.workers = options.workers;
+    for (int i = 0; i < options.workers; ++i) workers_.emplace_back([this] { work(); });
+  }
+
+  ~Impl() {
+    if (fork_mark_.is_in_child()) {
+      for (Thread& worker : workers_) worker.detach();  // they are the parent's
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      is_ended_ = true;
+    }
+    may_take_.notify_all();
+    for (Thread& worker : workers_) worker.join();
+  }
+
+  std::int64_t next(const Where& where) {
+    fork_mark_.require_parent("Loader::next", where);
+    if (std::exchange(epoch_ended_, false)) return 0;
+    plan_ahead(where);
+    const std::shared_ptr<Launch> launch = launches_.front();
+    make(*launch);
+    if (launch->error) {
+      const std::exception_ptr error = launch->error;
+      again(launch);
+      std::rethrow_exception(error);
+    }
+    for (StagedSlices& slices : launch->slices) program_.write(std::move(slices), where);
+    launches_.pop_front();
+    position_ = launch->end;
+    epoch_ended_ = launch->ends_epoch;
+    const auto steps = static_cast<std::int64_t>(launch->batches.size());
+    ++report_.launches;
+    report_.batches += steps;
+    report_.samples += launch->samples();
+    return steps;
+  }
+
+  LoaderPosition position() const { return position_; }
+
+  void seek(const LoaderPosition& position, const Where& where) {
+    if (position.epoch < 0 || position.batch < 0 || position.batch >= order_.batches()) {
+      throw Error("Loader::seek", where,
+                  "there is no batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch),
+                  "an epoch has batches 0 to " + std::to_string(order_.batches() - 1));
+    }
+    drop_all();
+    position_ = planned_ = position;
+    epoch_ended_ = false;
+  }
+
+  LoaderReport report() const {
+    const std::lock_guard lock(mutex_);
+    LoaderReport report = report_;
+    report.read_seconds = seconds_.read;
+    report.prepared_seconds = seconds_.prepared;
+    return report;
+  }
+
+ private:
+  static void require(bool holds, const std::string& problem, const std::string& remedy, const Where& where) {
+    if (!holds) throw Error("Loader", where, problem, remedy);
+  }
+
+  void add(const std::string& name, Value feed, const Where& where) {
+    const TensorType type = feed.type(where);
+    Part part{std::move(feed), {type.dtype, {}}, 0};
+    const std::string what = "the feed for \"" + name + "\" is " + to_string(type);
+    require(type.shape.rank() >= 1 && (type.shape.is_open(0) || type.shape[0] == batch_size_),
+            what + ", and a batch has " + std::to_string(batch_size_) + " samples",
+            "make the feed [batch, ...], or set OrderOptions::batch", where);
+    std::vector<std::int64_t> rest;
+    for (int d = 1; d < type.shape.rank(); ++d) {
+      require(!type.shape.is_open(d), what + ", whose axis " + std::to_string(d) + " is open",
+              "only the first axis, which counts samples, may be open", where);
+      rest.push_back(type.shape[d]);
+    }
+    part.type.shape = Shape(std::span<const std::int64_t>(rest));
+    if (!options_.prepare) {
+      const std::vector<Field>& fields = source_->fields();
+      const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
+      require(field != fields.end(), "the source has no field \"" + name + "\"", "it has " + names_of(fields), where);
+      require(field->type == part.type, "the field \"" + name + "\" is " + to_string(field->type) + ", and " + what,
+              "give both one type, or prepare the samples by a function", where);
+      part.field = static_cast<std::size_t>(field - fields.begin());
+    }
+    parts_.push_back(std::move(part));
+  }
+
+  static std::string names_of(const std::vector<Field>& fields) {
+    std::string names;
+    for (const Field& field : fields) names += (names.empty() ? "\"" : ", \"") + field.name + "\"";
+    return names;
+  }
+
+  void check_mask(const Where& where) const {
+    const TensorType type = options_.mask->type(where);
+    require((type.dtype == DType::f32 || type.dtype == DType::boolean) && type.shape.rank() == 1 &&
+                (type.shape.is_open(0) || type.shape[0] == batch_size_),
+            "the mask is " + to_string(type) + ", and a batch has " + std::to_string(batch_size_) + " samples",
+            "make it a feed of f32 or booleans of shape [batch]", where);
+  }
+
+  // --- launches, on the thread of the program
+
+  // Stages the launch that next() returns, and those that workers prepare meanwhile.
+  void plan_ahead(const Where& where) {
+    const std::size_t wanted = workers_.empty() ? 1 : 1 + static_cast<std::size_t>(options_.ahead);
+    while (launches_.size() < wanted) {
+      auto launch = std::make_shared<Launch>();
+      launch->begin = planned_;
+      LoaderPosition at_batch = planned_;
+      while (static_cast<std::int64_t>(launch->batches.size()) < options_.steps_per_launch &&
+             at_batch.batch < order_.batches()) {
+        Batch batch = order_.batch(at_batch.epoch, at_batch.batch, where);
+        if (!launch->batches.empty() && batch.samples.size() != launch->batches[0].samples.size()) break;
+        launch->batches.push_back(std::move(batch));
+        ++at_batch.batch;
+      }
+      launch->ends_epoch = at_batch.batch == order_.batches();
+      launch->end = launch->ends_epoch ? LoaderPosition{at_batch.epoch + 1, 0} : at_batch;
+      stage(*launch, where);
+      launches_.push_back(launch);
+      planned_ = launch->end;
+      if (!workers_.empty()) hand_out(launch);
+    }
+  }
+
+  void stage(Launch& launch, const Where& where) {
+    const auto steps = static_cast<std::int64_t>(launch.batches.size());
+    for (const Part& part : parts_)
+      launch.slices.push_back(program_.stage(part.feed, steps, slice_of(part.type.shape, launch.batch_size()), where));
+    if (!options_.mask) return;
+    StagedSlices mask = program_.stage(*options_.mask, steps, Shape{launch.batch_size()}, where);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int64_t real = launch.batches[at(step)].real;
+      for (std::int64_t row = 0; row < launch.batch_size(); ++row) {
+        if (mask.type().dtype == DType::f32) {
+          mask.slice<float>(step)[at(row)] = row < real ? 1.0f : 0.0f;
+        } else {
+          mask.slice<bool>(step)[at(row)] = row < real;
+        }
+      }
+    }
+    launch.slices.push_back(std::move(mask));
+  }
+
+  static Shape slice_of(const Shape& sample, std::int64_t batch) {
+    std::vector<std::int64_t> dims{batch};
+    dims.insert(dims.end(), sample.dims().begin(), sample.dims().end());
+    return Shape(std::span<const std::int64_t>(dims));
+  }
+
+  // Waits until the launch is made, or makes it.
+  void make(Launch& launch) {
+    if (workers_.empty()) {
+      if (!reader_) reader_.emplace(*source_, parts_, options_.prepare, options_.seed);
+      while (launch.taken < launch.samples()) make_sample(launch, *reader_, launch.taken++);
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    if (launch.is_done()) return;
+    ++report_.starved;
+    const Clock::time_point start = Clock::now();
+    is_done_.wait(lock, [&] { return launch.is_done(); });
+    report_.waited_seconds += seconds_since(start);
+  }
+
+  // After a failure: next() may be called again.
+  void again(const std::shared_ptr<Launch>& launch) {
+    {
+      const std::lock_guard lock(mutex_);
+      launch->taken = launch->done = 0;
+      launch->failed = -1;
+      launch->error = nullptr;
+      if (workers_.empty()) return;
+      waiting_.push_front(launch);
+    }
+    may_take_.notify_all();
+  }
+
+  void drop_all() {
+    const std::lock_guard lock(mutex_);
+    waiting_.clear();
+    launches_.clear();  // a worker keeps the one of its sample
+  }
+
+  // --- samples, on any thread
+
+  void hand_out(const std::shared_ptr<Launch>& launch) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(launch);
+    }
+    may_take_.notify_all();
+  }
+
+  void work() {
+    Reader reader(*source_, parts_, options_.prepare, options_.seed);
+    std::unique_lock lock(mutex_);
+    while (true) {
+      may_take_.wait(lock, [&] { return is_ended_ || !waiting_.empty(); });
+      if (is_ended_) return;
+      std::shared_ptr<Launch> launch = waiting_.front();
+      const std::int64_t number = launch->taken++;
+      if (launch->taken == launch->samples()) waiting_.pop_front();
+      lock.unlock();
+      make_sample(*launch, reader, number);
+      launch.reset();
+      lock.lock();
+    }
+  }
+
+  void make_sample(Launch& launch, Reader& reader, std::int64_t number) {
+    Seconds took;
+    std::exception_ptr error;
+    try {
+      took = reader.read(launch, number);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    seconds_.read += took.read;
+    seconds_.prepared += took.prepared;
+    // The error of the first sample, whichever thread was faster.
+    if (error && (launch.failed < 0 || number < launch.failed)) {
+      launch.failed = number;
+      launch.error = error;
+    }
+    ++launch.done;
+    if (launch.is_done()) is_done_.notify_all();
+  }
+
+  Program& program_;
+  const std::shared_ptr<const Source> source_;
+  const SampleOrder order_;
+  const LoaderOptions options_;
+  std::int64_t batch_size_ = 0;
+  std::vector<Part> parts_;
+  const ForkMark fork_mark_;
+
+  std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
+  LoaderPosition position_, planned_;
+  bool epoch_ended_ = false;  // next() has returned the last launch of an epoch
+  std::optional<Reader> reader_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable may_take_, is_done_;
+  std::deque<std::shared_ptr<Launch>> waiting_;  // those with samples that no worker has taken
+  bool is_ended_ = false;
+  Seconds seconds_;
+  LoaderReport report_;
+  std::vector<Thread> workers_;
+};
+
+Loader::Loader(Program& program, std::shared_ptr<const Source> source, SampleOrder order,
+               std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options, Where where)
+    : impl_(std::make_unique<Impl>(program, std::move(source), std::move(order), std::move(feeds), options, where)) {}
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+Loader::~Loader() = default;
+
+std::int64_t Loader::next(Where where) { return impl(where).next(where); }
+LoaderPosition Loader::position(Where where) const { return impl(where).position(); }
+void Loader::seek(const LoaderPosition& position, Where where) { impl(where).seek(position, where); }
+LoaderReport Loader::report(Where where) const { return impl(where).report(); }
+
+Loader::Impl& Loader::impl(const Where& where) const {
+  if (!impl_) throw Error("Loader", where, "a moved-from Loader", "use the Loader that it was moved to");
+  return *impl_;
+}
+
+std::string to_string(const LoaderReport& report) {
+  std::string text =
+      std::to_string(report.launches) + " launches with " + std::to_string(report.batches) + " batches of " +
+      std::to_string(report.samples) + " samples; " + std::to_string(report.starved) + " of them waited " +
+      number_text(report.waited_seconds) + " s for data\n" + "reading took " + number_text(report.read_seconds) +
+      " s, preparing " + number_text(report.prepared_seconds) + " s of " +
+      (report.workers == 0 ? "the thread that calls next()" : std::to_string(report.workers) + " workers");
+  if (report.workers > 0 && report.starved * 10 > report.launches) {
+    text += report.prepared_seconds > report.read_seconds ? "\npreparing limits: " : "\nreading limits: ";
+    text += "more workers, or more launches ahead, would help if there are cores left";
+  } else if (report.workers == 0) {
+    text += "\nworkers would read beside the launches";
+  }
+  return text;
+}
+
+}  // namespace graphsink

@@ -1,0 +1,289 @@
+// Loader: the same batches for every setting, errors at their place, and what happens while launches run.
+#include "graphsink/data_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "messages.h"
+#include "program_fixture.h"
+
+namespace graphsink::data_loader_test {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+using testing::OnDevice;
+
+constexpr std::int64_t kSamples = 50, kBatch = 4;
+
+// Sample i is the number i and the label 2 i.
+std::shared_ptr<const Source> numbers(std::function<void(std::int64_t)> seen = {}) {
+  return function_source(kSamples, {{"x", {DType::f32, {}}}, {"label", {DType::i32, {}}}},
+                         [seen = std::move(seen)](std::int64_t i, SampleMemory to) {
+                           if (seen) seen(i);
+                           const auto x = static_cast<float>(i);
+                           const auto label = static_cast<std::int32_t>(2 * i);
+                           std::memcpy(to[0].data(), &x, sizeof x);
+                           std::memcpy(to[1].data(), &label, sizeof label);
+                         });
+}
+
+// Records the batches that its steps see.
+struct Seeing {
+  Graph g;
+  Value x, label;
+  explicit Seeing(Dim batch = kBatch) : x(g.feed("x", f32, {batch})), label(g.feed("label", i32, {batch})) {
+    g.record("sum", sum(x));
+    if (batch.is_open) return;
+    g.record("x", x);
+    g.record("label", cast(label, f32));
+  }
+};
+
+std::vector<float> epoch_of(const SampleOrder& order, std::int64_t epoch, std::int64_t from = 0) {
+  std::vector<float> all;
+  for (std::int64_t b = from; b < order.batches(); ++b)
+    for (std::int64_t sample : order.batch(epoch, b).samples) all.push_back(static_cast<float>(sample));
+  return all;
+}
+
+TEST_P(OnDevice, LoaderGivesTheSameBatchesInEverySetting) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 3});
+  std::vector<float> expected;
+  for (std::int64_t epoch : {0, 1}) {
+    const std::vector<float> more = epoch_of(order, epoch);
+    expected.insert(expected.end(), more.begin(), more.end());
+  }
+  for (std::int64_t steps : {1, 4, 16}) {
+    for (int workers : {0, 1, 4}) {
+      for (int ahead : {1, 3}) {
+        SCOPED_TRACE(std::to_string(steps) + " steps, " + std::to_string(workers) + " workers, " +
+                     std::to_string(ahead) + " ahead");
+        Seeing seeing;
+        Program p = compile(seeing.g);
+        Loader loader(p, numbers(), order, {{"x", seeing.x}, {"label", seeing.label}},
+                      {.steps_per_launch = steps, .workers = workers, .ahead = ahead});
+        for (std::int64_t epoch : {0, 1}) {
+          EXPECT_EQ(loader.position(), (LoaderPosition{epoch, 0}));
+          std::int64_t batches = 0;
+          while (const std::int64_t next = loader.next()) {
+            EXPECT_LE(next, steps);
+            p.run(sink, {.steps = next});
+            batches += next;
+          }
+          EXPECT_EQ(batches, order.batches());
+        }
+        EXPECT_EQ(p.records("x"), expected);
+        std::vector<float> labels;
+        for (float x : expected) labels.push_back(2 * x);
+        EXPECT_EQ(p.records("label"), labels);
+        const LoaderReport report = loader.report();
+        EXPECT_EQ(report.batches, 2 * order.batches());
+        EXPECT_EQ(report.samples, 2 * order.batches() * kBatch);
+        EXPECT_EQ(report.launches, 2 * ((order.batches() + steps - 1) / steps));
+        EXPECT_EQ(report.workers, workers);
+      }
+    }
+  }
+}
+
+// What was trained does not depend on the setting either: the sums are those of floats, in the order of the steps.
+TEST_P(OnDevice, TrainingDoesNotDependOnTheLoader) {
+  std::optional<float> expected;
+  for (std::int64_t steps : {1, 5}) {
+    for (int workers : {0, 3}) {
+      Graph g;
+      Value x = g.feed("x", f32, {kBatch}), label = g.feed("label", i32, {kBatch});
+      Variable w("w", Tensor({0.5f}));
+      Value error = x * g.value(w) - cast(label, f32);
+      sgd(mean(error * error), {w}, {.lr = 1e-4});
+      Program p = compile(g);
+      Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .seed = 1}), {{"x", x}, {"label", label}},
+                    {.steps_per_launch = steps, .workers = workers});
+      for (int epoch = 0; epoch < 3; ++epoch)
+        while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+      const float trained = static_cast<float>(w.read().at(0));
+      if (!expected) expected = trained;
+      EXPECT_EQ(trained, *expected) << steps << " steps, " << workers << " workers";
+    }
+  }
+}
+
+TEST_P(OnDevice, LoaderGoesOnFromAPosition) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 9});
+  for (int workers : {0, 2}) {
+    Seeing seeing;
+    Program p = compile(seeing.g);
+    Loader loader(p, numbers(), order, {{"x", seeing.x}, {"label", seeing.label}},
+                  {.steps_per_launch = 3, .workers = workers});
+    EXPECT_EQ(loader.next(), 3);  // and workers have begun what comes after it
+    EXPECT_EQ(loader.position(), (LoaderPosition{0, 3}));
+    loader.seek({5, 7});
+    EXPECT_EQ(loader.position(), (LoaderPosition{5, 7}));
+    while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    EXPECT_EQ(p.records("x"), epoch_of(order, 5, 7));
+    EXPECT_EQ(loader.position(), (LoaderPosition{6, 0}));
+    loader.seek({0, 0});
+    Loader moved = std::move(loader);
+    EXPECT_EQ(moved.next(), 3);
+  }
+}
+
+TEST_P(OnDevice, LoaderMasksWhatPads) {
+  const SampleOrder order = sample_order(kSamples, {.batch = 8, .last_batch = LastBatch::pad, .is_shuffled = false});
+  for (DType dtype : {DType::f32, DType::boolean}) {
+    Graph g;
+    Value x = g.feed("x", f32, {8}), label = g.feed("label", i32, {8}), real = g.feed("real", dtype, {8});
+    g.record("real", sum(cast(real, f32)));
+    g.record("sum", sum(x * cast(real, f32)) + cast(sum(label), f32) * 0.0);
+    Program p = compile(g);
+    Loader loader(p, numbers(), order, {{"x", x}, {"label", label}}, {.steps_per_launch = 3, .mask = real});
+    while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    EXPECT_EQ(p.records("real"), (std::vector<float>{8, 8, 8, 8, 8, 8, 2}));
+    EXPECT_EQ(p.records("sum").back(), 48.0f + 49.0f);
+  }
+}
+
+TEST_P(OnDevice, ShorterBatchesAreLaunchesOfTheirOwn) {
+  const SampleOrder order =
+      sample_order(kSamples, {.batch = 8, .last_batch = LastBatch::shorter, .is_shuffled = false});
+  Seeing seeing(open(8));
+  Program p = compile(seeing.g);
+  Loader loader(p, numbers(), order, {{"x", seeing.x}, {"label", seeing.label}}, {.steps_per_launch = 4});
+  std::vector<std::int64_t> launches;
+  while (const std::int64_t next = loader.next()) {
+    launches.push_back(next);
+    p.run(sink, {.steps = next});
+  }
+  EXPECT_EQ(launches, (std::vector<std::int64_t>{4, 2, 1}));
+  EXPECT_EQ(p.records("sum").back(), 48.0f + 49.0f);
+}
+
+TEST_P(OnDevice, SamplesArePrepared) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch});
+  for (int workers : {0, 3}) {
+    Graph g;
+    Value prepared = g.feed("prepared", f32, {kBatch, 2});
+    g.record("prepared", prepared);
+    Program p = compile(g);
+    const auto prepare = [](const SampleKey& key, SampleMemory from, SampleMemory to) {
+      float x = 0;
+      std::memcpy(&x, from[0].data(), sizeof x);
+      EXPECT_EQ(key.seed, 7u);
+      EXPECT_EQ(static_cast<float>(key.sample), x);
+      const float made[2] = {x + 0.5f, static_cast<float>(key.epoch)};
+      std::memcpy(to[0].data(), made, sizeof made);
+    };
+    Loader loader(p, numbers(), order, {{"", prepared}}, {.workers = workers, .prepare = prepare, .seed = 7});
+    std::vector<float> expected;
+    for (std::int64_t epoch : {0, 1}) {
+      while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+      for (float x : epoch_of(order, epoch)) {
+        expected.push_back(x + 0.5f);
+        expected.push_back(static_cast<float>(epoch));
+      }
+    }
+    EXPECT_EQ(p.records("prepared"), expected);
+  }
+}
+
+// Samples 21 and 30 cannot be read, at first.
+TEST_P(OnDevice, AnErrorComesInThePlaceOfItsLaunch) {
+  for (int workers : {0, 4}) {
+    SCOPED_TRACE(workers);
+    std::atomic<bool> fails = true;
+    const auto source = numbers([&](std::int64_t i) {
+      if (fails && (i == 21 || i == 30)) throw Error("disk", Where(), "sample " + std::to_string(i), "try again");
+    });
+    Seeing seeing;
+    Program p = compile(seeing.g);
+    Loader loader(p, source, sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}),
+                  {{"x", seeing.x}, {"label", seeing.label}}, {.steps_per_launch = 2, .workers = workers});
+    for (int launch = 0; launch < 2; ++launch) p.run(sink, {.steps = loader.next()});
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_TRUE(contains(message_of([&] { loader.next(); }), "sample 21"));
+      EXPECT_EQ(loader.position(), (LoaderPosition{0, 4})) << "nothing is skipped";
+    }
+    fails = false;
+    while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    EXPECT_EQ(p.records("x"), epoch_of(sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}), 0));
+  }
+}
+
+// Workers read no more than the launches that are prepared ahead, however long the program takes.
+TEST(DataLoader, WorkersStopWhereEnoughIsReady) {
+  std::mutex mutex;
+  std::multiset<std::int64_t> read;
+  const auto source = numbers([&](std::int64_t i) {
+    const std::lock_guard lock(mutex);
+    read.insert(i);
+  });
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  {
+    Loader loader(p, source, sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}),
+                  {{"x", seeing.x}, {"label", seeing.label}}, {.steps_per_launch = 2, .workers = 3, .ahead = 2});
+    EXPECT_TRUE(read.empty()) << "before the first call";
+    EXPECT_EQ(loader.next(), 2);
+  }  // the workers have ended
+  EXPECT_GE(read.size(), 8u);
+  EXPECT_LE(read.size(), 3u * 8u);
+  for (std::int64_t i : read) EXPECT_EQ(read.count(i), 1u) << i;
+}
+
+TEST(DataLoader, RefusesWhatDoesNotFit) {
+  Graph g;
+  Value x = g.feed("x", f32, {kBatch}), label = g.feed("label", i32, {kBatch}), wide = g.feed("wide", f32, {kBatch, 2}),
+        other = g.feed("other", f32, {5}), scalar = g.feed("scalar", f32, Shape{}),
+        second = g.feed("second", f32, {kBatch, open(2)});
+  g.output("sum", sum(x) + cast(sum(label), f32) + sum(wide) + sum(other) + scalar + sum(second));
+  Program p = compile(g);
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch});
+  using Feeds = std::vector<std::pair<std::string, Value>>;
+  auto refused = [&](Feeds feeds, const LoaderOptions& options = {}, std::shared_ptr<const Source> source = numbers()) {
+    return message_of([&] { Loader(p, source, order, std::move(feeds), options); });
+  };
+  const Feeds both{{"x", x}, {"label", label}};
+  const struct {
+    std::string message;
+    std::vector<std::string> parts;
+  } rows[] = {
+      {refused(both, {}, nullptr), {"no source", "source.h"}},
+      {refused({}), {"no feeds"}},
+      {refused({{"x", x}}), {"1 feeds for 2 fields"}},
+      {refused({{"y", x}, {"label", label}}), {"no field \"y\"", "\"x\", \"label\""}},
+      {refused({{"x", wide}, {"label", label}}), {"f32[4, 2]", "the field \"x\" is f32[]"}},
+      {refused({{"x", other}, {"label", label}}), {"f32[5]", "a batch has 4 samples"}},
+      {refused({{"x", scalar}, {"label", label}}), {"f32[]", "[batch, ...]"}},
+      {refused({{"x", second}, {"label", label}}), {"axis 1 is open"}},
+      {refused(both, {.steps_per_launch = 0}), {"steps_per_launch is 0"}},
+      {refused(both, {.workers = -1}), {"workers is -1"}},
+      {refused(both, {.workers = 257}), {"256"}},
+      {refused(both, {.ahead = 0}), {"ahead is 0", "workers = 0"}},
+      {refused(both, {.mask = label}), {"the mask is i32[4]"}},
+      {refused(both, {.mask = other}), {"the mask is f32[5]"}},
+      {message_of([&] {
+         Loader loader(p, numbers(), order, both);
+         loader.seek({0, order.batches()});
+       }),
+       {"no batch 12 of epoch 0", "0 to 11"}},
+      {message_of([&] {
+         Loader loader(p, numbers(), order, both), moved = std::move(loader);
+         loader.next();
+       }),
+       {"moved-from Loader"}},
+  };
+  for (const auto& row : rows)
+    for (const std::string& part : row.parts) EXPECT_TRUE(contains(row.message, part)) << row.message;
+}
+
+}  // namespace
+}  // namespace graphsink::data_loader_test
