@@ -152,6 +152,13 @@ if [[ $flavour != emulated ]]; then
   [[ $accuracy -ge 92 ]] || fail "train_mnist: $accuracy % is less than 92 %"
 fi
 
+# The order of the batches depends neither on who reads them nor on the steps of a launch.
+prints 'train_mnist, one step a launch' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 1 --workers 0
+result >"$work/one"
+prints 'train_mnist, many workers' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 7 --workers 4
+result >"$work/many"
+cmp -s "$work/one" "$work/many" || fail 'train_mnist: the result depends on workers or steps per launch'
+
 # Bad input: each row names the file or op and a remedy, with exit code 2.
 remedy='remedy: .'
 refuses 'missing text' "error: .*nowhere\.txt.*$remedy" "$bin/train_text" "$work/nowhere.txt"
