@@ -8,19 +8,20 @@
 #include <limits>
 #include <mutex>
 
-#include "base/at.h"
 #include "base/fork_mark.h"
 #include "base/number_text.h"
 #include "base/thread.h"
 
 namespace graphsink {
-namespace {
+namespace data_loading {  // what Loader::Impl consists of
 
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostWorkers = 256;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // A feed, and what it takes of a sample.
 struct Part {
@@ -65,7 +66,7 @@ class Reader {
 
   Seconds read(const Launch& launch, std::int64_t number) {
     const std::int64_t size = launch.batch_size(), step = number / size, row = number % size;
-    const std::int64_t sample = launch.batches[at(step)].samples[at(row)];
+    const std::int64_t sample = launch.batches[static_cast<std::size_t>(step)].samples[static_cast<std::size_t>(row)];
     for (std::size_t p = 0; p < parts_.size(); ++p) {
       const std::size_t bytes = parts_[p].type.bytes();
       to_[p] = launch.slices[p].bytes(step).subspan(static_cast<std::size_t>(row) * bytes, bytes);
@@ -95,7 +96,9 @@ class Reader {
   std::vector<std::span<std::byte>> from_, to_;
 };
 
-}  // namespace
+}  // namespace data_loading
+
+using namespace data_loading;
 
 class Loader::Impl {
  public:
@@ -142,7 +145,7 @@ class Loader::Impl {
     make(*launch);
     if (launch->error) {
       const std::exception_ptr error = launch->error;
-      again(launch);
+      restart(position_);  // what was read ahead may have failed for the same reason
       std::rethrow_exception(error);
     }
     for (StagedSlices& slices : launch->slices) program_.write(std::move(slices), where);
@@ -164,9 +167,7 @@ class Loader::Impl {
                   "there is no batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch),
                   "an epoch has batches 0 to " + std::to_string(order_.batches() - 1));
     }
-    drop_all();
-    position_ = planned_ = position;
-    epoch_ended_ = false;
+    restart(position);
   }
 
   LoaderReport report() const {
@@ -253,12 +254,12 @@ class Loader::Impl {
     if (!options_.mask) return;
     StagedSlices mask = program_.stage(*options_.mask, steps, Shape{launch.batch_size()}, where);
     for (std::int64_t step = 0; step < steps; ++step) {
-      const std::int64_t real = launch.batches[at(step)].real;
+      const std::int64_t real = launch.batches[static_cast<std::size_t>(step)].real;
       for (std::int64_t row = 0; row < launch.batch_size(); ++row) {
         if (mask.type().dtype == DType::f32) {
-          mask.slice<float>(step)[at(row)] = row < real ? 1.0f : 0.0f;
+          mask.slice<float>(step)[static_cast<std::size_t>(row)] = row < real ? 1.0f : 0.0f;
         } else {
-          mask.slice<bool>(step)[at(row)] = row < real;
+          mask.slice<bool>(step)[static_cast<std::size_t>(row)] = row < real;
         }
       }
     }
@@ -286,23 +287,13 @@ class Loader::Impl {
     report_.waited_seconds += seconds_since(start);
   }
 
-  // After a failure: next() may be called again.
-  void again(const std::shared_ptr<Launch>& launch) {
-    {
-      const std::lock_guard lock(mutex_);
-      launch->taken = launch->done = 0;
-      launch->failed = -1;
-      launch->error = nullptr;
-      if (workers_.empty()) return;
-      waiting_.push_front(launch);
-    }
-    may_take_.notify_all();
-  }
-
-  void drop_all() {
+  // The next launch begins there; what was staged is dropped.
+  void restart(const LoaderPosition& position) {
     const std::lock_guard lock(mutex_);
     waiting_.clear();
     launches_.clear();  // a worker keeps the one of its sample
+    position_ = planned_ = position;
+    epoch_ended_ = false;
   }
 
   // --- samples, on any thread

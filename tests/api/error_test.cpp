@@ -149,12 +149,12 @@ const Row kRows[] = {
        grad(relu(x), {x});
      },
      {"grad", "f32[3]", "mean()"}},
-    {"RecordOfVector",
+    {"RecordOfManyElements",
      [] {
        Graph g;
-       g.record("r", relu(g.feed("x", f32, {3})));
+       g.record("r", relu(g.feed("x", f32, {5000})));
      },
-     {"record", "f32[3]", "mean()"}},
+     {"record", "f32[5000]", "mean()"}},
     {"NameTwice",
      [] {
        Graph g;

@@ -366,7 +366,10 @@ std::span<const Row> misuses() {
             p.write(std::move(slices));
             p.write(std::move(slices));
           }},
-      Row{"StagedOfAnotherProgram", "write", {"another program"}, [] { program().write(staged(2)); }},
+      Row{"StagedOfAnotherProgram", "write", {"another program"}, [] {
+            StagedSlices slices = staged(2);
+            compiled().write(std::move(slices));
+          }},
 
       // --- building a graph
       Row{"TwoGraphs", "add", {"two graphs"}, [] { x() + Graph().constant(Tensor({1.0f})); }},
