@@ -277,6 +277,9 @@ TEST_F(SourceTest, WrongOptionsOfTokensAreRefused) {
   expect_words(refusal({.length = 2, .stride = -1}), {"stride", "seen -1 and 0"});
   expect_words(refusal({.length = 2, .vocabulary = -1}), {"vocabulary", "seen 0 and -1"});
   expect_words(refusal({.length = 2, .input = "x", .target = "x"}), {"two fields have the name \"x\""});
+  const fs::path with_header = write("header", good_tokens());
+  expect_words(message_of([&] { token_source(with_header, {.length = 2, .type = TokenType::int32}); }),
+               {"header", "its header says that tokens are uint16, TokenSourceOptions int32"});
 }
 
 std::size_t anonymous_bytes() {
