@@ -34,8 +34,8 @@ class Permutation {
   }
 
  private:
-  static constexpr std::uint32_t kRounds =
-      10;  // 4 make it random for large sizes (Luby and Rackoff), small ones need more
+  // Four rounds are enough for large sizes (Luby and Rackoff); small ones need more.
+  static constexpr std::uint32_t kRounds = 10;
 
   constexpr std::uint64_t once(std::uint64_t x) const {
     auto low = static_cast<std::uint32_t>(x) & low_mask_, high = static_cast<std::uint32_t>(x >> low_bits_);
