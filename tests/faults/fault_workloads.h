@@ -36,6 +36,7 @@ struct Workload {
   std::vector<Input> inputs;
   std::vector<Variable> variables;
   bool has_open_shape = false;
+  bool stages = false;       // its feeds are written by Program::stage()
   bool has_streams = false;  // its plan uses several
   bool has_host_op = false;
   std::vector<DeviceId> further_devices;  // of the program
@@ -67,6 +68,7 @@ inline Workload two_devices_workload() {
 inline Workload mlp_workload() {
   Workload w("mlp");
   w.has_open_shape = true;
+  w.stages = true;
   models::Mlp mlp(6, 5, 3, 1);
   Value x = w.graph.feed("x", f32, {open(4), 6});
   Value t = w.graph.feed("t", i32, {open(4)});
@@ -231,7 +233,22 @@ class Session {
                                                     .limits = {.shape_cache_shapes = 1}}));
   }
   void feed(int step) {
-    for (const Input& input : work.inputs) program->write(input.value, input.data(step));
+    for (const Input& input : work.inputs) {
+      if (work.stages && input.is_feed) {
+        write_staged(input, step, 1);
+      } else {
+        program->write(input.value, input.data(step));
+      }
+    }
+  }
+  // The slices of steps [first, first + count), in memory of Program::stage().
+  void write_staged(const Input& input, int first, std::int64_t count) {
+    StagedSlices slices = program->stage(input.value, count, input.data(first).shape());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Tensor slice = input.data(first + static_cast<int>(i));
+      std::memcpy(slices.bytes(i).data(), slice.data(), slice.bytes());
+    }
+    program->write(std::move(slices));
   }
   // The same for steps [first, first + 3) of one run.
   void feed_three(int first) {
@@ -239,6 +256,10 @@ class Session {
       Tensor slice = input.data(first);
       if (!input.is_feed) {
         program->write(input.value, slice);
+        continue;
+      }
+      if (work.stages) {
+        write_staged(input, first, 3);
         continue;
       }
       Shape shape{3};
