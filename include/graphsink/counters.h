@@ -17,8 +17,8 @@ struct Counters {
   // a launch counts what its graph holds, which may be more.
   std::uint64_t kernels = 0;
   std::uint64_t copies = 0;
-  // Bytes that write() has copied from memory of the caller's to memory from which the device reads; none for slices
-  // of Program::stage().
+  // Bytes that the host has copied on their way to the device: data of write() and Variable::write(), and a few hundred
+  // bytes of its own for a run. None for slices of Program::stage().
   std::uint64_t host_copied_bytes = 0;
   // Kernels issued one by one on the CPU whose tiles several threads may share. They are included in `kernels`.
   std::uint64_t shared = 0;

@@ -19,13 +19,13 @@
 namespace GRAPHSINK_PUBLIC graphsink {
 
 // Makes what the feeds take of one sample: `from` are its fields, as the source has them, and `to` is one span for each
-// feed, in their order, of the bytes of one sample of it. Called by several threads at once. It must depend on its
-// arguments alone, so that a run can be repeated and resumed.
+// feed, in their order, of the bytes of one sample of it, which it must all write: they are not initialised. Called by
+// several threads at once. It must depend on its arguments alone, so that a run can be repeated and resumed.
 using Prepare = std::function<void(const SampleKey& key, SampleMemory from, SampleMemory to)>;
 
 struct LoaderOptions {
-  // Steps of a launch: next() gives the program so many batches, or fewer at the end of an epoch. Results do not depend
-  // on it.
+  // Steps of a launch: next() gives the program so many batches, or fewer at the end of an epoch, and
+  // where batches of another size follow. Results do not depend on it.
   std::int64_t steps_per_launch = 1;
   // Threads that read and prepare samples. 0: next() does that itself, for the launch that it is called for
   // (synchronous loading). Results do not depend on it. At most 256.
@@ -53,9 +53,9 @@ struct LoaderPosition {
 struct LoaderReport {
   std::int64_t launches = 0;
   std::int64_t batches = 0;
-  std::int64_t samples = 0;
-  // Launches for whose data next() had to wait, so that the device may have had nothing to do. With workers it is a
-  // sign that they are too few.
+  std::int64_t samples = 0;  // with those that pad batches
+  // Launches for whose data next() had to wait, so that the device may have had nothing to do: a sign that
+  // workers are too few. Without workers next() does not wait, but reads.
   std::int64_t starved = 0;
   double waited_seconds = 0;    // time that next() waited for data
   double read_seconds = 0;      // time of all workers together in Source::read()
@@ -70,10 +70,11 @@ std::string to_string(const LoaderReport& report);
 //   gs::Loader loader(program, source, order, {{"image", x}, {"label", t}}, {.steps_per_launch = 16});
 //   while (std::int64_t steps = loader.next()) program.run(gs::sink, {.steps = steps});  // an epoch
 //
-// Threads: used by the thread that uses the program. Lifetime: the program must exist as long as next() is called; the
-// Loader keeps the source. Its destructor waits for the workers to finish their sample. Errors: what Source::read() or
-// `prepare` throw, next() throws in the place of the launch that the sample is part of, once the launches before it
-// were returned; the same call may be tried again.
+// Threads: used by the thread that uses the program. Lifetime: the program must exist, and must not be moved, as long
+// as next() is called; the Loader keeps the source. Its destructor waits for the workers to finish their sample.
+// Errors: what Source::read(), `prepare`, Program::stage() or Program::write() throw, next() throws in the place of the
+// launch that it is about, once the launches before it were returned. Nothing is skipped: the next call tries that
+// launch again.
 class Loader {
  public:
   // One field of the source for each feed; with LoaderOptions::prepare all fields are read, and `feeds` may have other
@@ -99,7 +100,10 @@ class Loader {
  private:
   class Impl;
   Impl& impl(const Where& where) const;  // throws Error for a Loader that was moved from
-  std::unique_ptr<Impl> impl_;
+  struct Close {
+    void operator()(Impl* impl) const noexcept;
+  };
+  std::unique_ptr<Impl, Close> impl_;
 };
 
 }  // namespace graphsink

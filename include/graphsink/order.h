@@ -49,8 +49,8 @@ class SampleOrder {
   // Batches in every epoch, at least 1, the same for each rank.
   std::int64_t batches() const noexcept;
   // Batch `number` of an epoch, both from 0. All batches of an epoch, of all ranks, have each sample once as a real
-  // one, except for what was left out. Takes time in proportion to the batch. Throws Error for a negative epoch or a
-  // number outside of [0, batches()).
+  // one, except for what was left out, and for weighted_order(), which draws them. Takes time in proportion to the
+  // batch. Throws Error for a negative epoch or a number outside of [0, batches()).
   Batch batch(std::int64_t epoch, std::int64_t number, Where where = Where::current()) const;
 
  private:

@@ -107,15 +107,18 @@ class Program {
   //   invariant_copies        copies that run only when their source was written; each: direction, bytes, source,
   //                           destination
   //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
-  //                           value_bytes, live_bytes (see live_bytes())
-  //   avoided_copies          ops, bytes: see AvoidedCopies
+  //                           value_bytes, live_bytes (the largest sum of
+  //                           values that are needed at the same time)
+  //   avoided_copies          ops, bytes: those that only move elements and are not needed, and of their results
   //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
   //                           though Tuning::programmatic_launch is on)
   //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
-  //                           (the numbers of islands that must be done before), beside (see Island)
+  //                           (the numbers of islands that must be done before), beside (whether it
+  //                           runs beside islands in front of it that it does not wait for)
   //   split_islands           likewise, those of split_sink; empty if they are the same
   //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
-  //                           streams it waits for), forks (each: stream, source, task; see Fork), and
+  //                           streams it waits for), forks (from here on `stream`
+  //                           waits for what `source` was given so far, for the sake of `task`), and
   //     kind "call"           ops (of a group of fused ops: their names), attributes (of the op, if it names them: see
   //                           fields.h; the first 16 elements of a list), programmatic (whether its first kernel is
   //                           launched so), inputs and outputs, each: type, access (inputs: read, write, shape_only),
@@ -128,8 +131,8 @@ class Program {
   //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
   //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
   //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
-  //                           islands (of each body: its launches, and what the host issues between them; see
-  //                           Sequence; each: tasks, sunk, nodes)
+  //                           islands (of each body: its launches, and what the host issues between them;
+  //                           each: tasks, sunk, nodes)
   //   reasons                 each: what, why (the rule), where, cost, remedy
   // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
   std::string explain_json(Where where = Where::current()) const;
@@ -179,7 +182,8 @@ class Program {
   // that is no feed, and for a shape that does not fit.
   StagedSlices stage(const Value& feed, std::int64_t slices, Where where = Where::current());
   StagedSlices stage(const Value& feed, std::int64_t slices, const Shape& slice, Where where = Where::current());
-  // Throws Error for slices of another program, and for those that were moved from.
+  // Throws Error for slices of another program, and for those that were written already. After an Error the slices are
+  // still there, and may be written again.
   void write(StagedSlices&& slices, Where where = Where::current());
 
   // Makes memory of the caller's the place of an input or an output: memory of the target device, or of the host for a

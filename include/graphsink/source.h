@@ -111,7 +111,7 @@ std::shared_ptr<const Source> npy_source(const std::vector<std::pair<std::string
 
 struct NpzSourceOptions {
   std::vector<std::string> names{};                  // arrays to read, in the order of the fields; empty: all
-  std::size_t most_unpacked = std::size_t{1} << 30;  // bytes of memory that compressed arrays may take together
+  std::size_t most_unpacked = std::size_t{1} << 30;  // bytes that compressed arrays may take together
 };
 // The arrays of an .npz file (numpy.savez, numpy.savez_compressed), each a field of its name, otherwise as
 // npy_source(). Stored arrays are read when samples are asked for, compressed ones (deflate) are unpacked once and

@@ -131,12 +131,12 @@ StagedSlices Program::stage_shape(const Value& feed, std::int64_t slices, const 
 }
 void Program::write(StagedSlices&& slices, Where where) {
   Impl& program = impl(where);
-  const StagedSlices given = std::move(slices);
-  if (!given.staged_ || given.staged_->program.lock().get() != &program) {
-    throw Error("write", where, given.staged_ ? "the slices are of another program" : "there are no slices",
+  if (!slices.staged_ || slices.staged_->program.lock().get() != &program) {
+    throw Error("write", where, slices.staged_ ? "the slices are of another program" : "there are no slices",
                 "pass what stage() of this program has returned, once");
   }
-  program.write(std::move(given.staged_->slices), where);
+  program.write(slices.staged_->slices, where);
+  slices = StagedSlices();
 }
 
 void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, Where where) {

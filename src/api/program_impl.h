@@ -45,7 +45,7 @@ class Program::Impl final : private Allocator {
   void write(const Value& input, const TensorType& type, const void* data, bool shape_is_known,
              const WriteOptions& options, const Where& where);
   Staged stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
-  void write(Staged staged, const Where& where);
+  void write(const Staged& staged, const Where& where);
   void bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where);
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where);
   MemoryReport memory();

@@ -75,18 +75,19 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
 Staged Program::Impl::stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
   require_issuer("stage", where);
   require_own(feed, "stage", where);
+  const RunGate::Inside inside(variables_.gate());
   return allocate("staged slices", "stage fewer slices at once, and write() or drop those that were staged before",
                   where, [&] { return inputs_.stage(feed, slices, slice, where); });
 }
 
-void Program::Impl::write(Staged staged, const Where& where) {
+void Program::Impl::write(const Staged& staged, const Where& where) {
   require_issuer("write", where);
   const RunGate::Inside inside(variables_.gate());
   settle();
   const bool is_reshaped = allocate(
       "staged slices",
       "stage fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
-      where, [&] { return inputs_.send(std::move(staged), where); });
+      where, [&] { return inputs_.send(staged, where); });
   finish_write({});
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }

@@ -188,12 +188,14 @@ void Graph::record(std::string name, Arg value, const RecordOptions& options) {
                     std::to_string(kMaxRecordElements),
                 "record a mean() or another summary, or make it an output(), which keeps the value of the last step");
   }
-  if (options.capacity < 0 || options.capacity > kMaxRecordCapacity / elements) {
+  const auto capacity = static_cast<std::int64_t>(std::bit_ceil(
+      std::min(static_cast<std::uint64_t>(std::max<std::int64_t>(options.capacity, 0)), std::uint64_t{1} << 62)));
+  const std::int64_t most = std::bit_floor(static_cast<std::uint64_t>(kMaxRecordCapacity / elements));
+  if (options.capacity < 0 || capacity > most) {
     throw Error("record", value.where(),
                 "\"" + name + "\" with a capacity of " + std::to_string(options.capacity) + " values",
-                "give a number from 1 to " + std::to_string(kMaxRecordCapacity / elements) + ", or 0 for the default");
+                "give a number from 1 to " + std::to_string(most) + ", or 0 for the default");
   }
-  auto capacity = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(options.capacity)));
   graph.records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});
 }
 

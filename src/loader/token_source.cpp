@@ -74,8 +74,9 @@ Tokens find_tokens(const DataFile& file, const std::optional<TokenType>& type) {
   const std::uint32_t magic = number_at(start.data(), start.size());
   for (const HeaderFormat& format : kHeaders) {
     if (magic == format.magic) return behind_header(file, format, type);
-    if (magic == swapped(format.magic)) {
-      origin.refuse("has the header of llm.c in big-endian order", "write the file with little-endian numbers");
+    if (!type && magic == swapped(format.magic)) {
+      origin.refuse("has the header of llm.c in big-endian order",
+                    "write the file with little-endian numbers, or say the type of tokens without a header");
     }
   }
   Tokens tokens{0, 0, type.value_or(TokenType::uint16)};

@@ -245,6 +245,9 @@ std::vector<std::uint8_t> unpack(const ByteRange& packed, std::uint64_t unpacked
     if (*got == 0 && !inflater.is_done() && inflater.needs_input() && read == packed.size()) {
       origin.refuse("is truncated: expected the end of its deflate stream", kZipAgain);
     }
+    // Twice as much each time, and never more than there is to be.
+    if (bytes.capacity() < bytes.size() + *got)
+      bytes.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(unpacked, 2 * bytes.capacity() + kInflateBytes)));
     bytes.insert(bytes.end(), output.begin(), output.begin() + static_cast<std::ptrdiff_t>(*got));
   }
   if (bytes.size() != unpacked || inflater.unused_input() != 0 || read != packed.size()) {

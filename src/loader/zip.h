@@ -19,8 +19,8 @@ struct ZipMember {
   std::uint32_t crc = 0;
   bool is_compressed = false;
 
-  // The bytes of the member, unpacked into memory if it is compressed; memory follows what is really there and never
-  // exceeds `most`. Throws Error for one that is damaged or larger.
+  // The bytes of the member, unpacked into memory if it is compressed; memory follows what is really there, and while
+  // it grows it may be twice `most`. Throws Error for one that is damaged or larger.
   ByteRange open(const std::shared_ptr<const DataFile>& file, std::uint64_t most) const;
 };
 

@@ -13,7 +13,8 @@
 #include "base/thread.h"
 
 namespace graphsink {
-namespace data_loading {  // what Loader::Impl consists of
+// Parts of Loader::Impl.
+namespace data_loading {
 
 using Clock = std::chrono::steady_clock;
 
@@ -53,11 +54,12 @@ struct Seconds {
 // Everything that a thread needs to read samples.
 class Reader {
  public:
-  Reader(const Source& source, const std::vector<Part>& parts, const Prepare& prepare, std::uint64_t seed)
+  Reader(const Source& source, const std::vector<Part>& parts, const Prepare& prepare, std::uint64_t seed, Where where)
       : source_(source),
         parts_(parts),
         prepare_(prepare),
         seed_(seed),
+        where_(where),
         from_(source.fields().size()),
         to_(parts.size()) {
     if (prepare_)
@@ -78,7 +80,7 @@ class Reader {
     }
     Seconds took;
     Clock::time_point start = Clock::now();
-    source_.read(sample, from_);
+    source_.read(sample, from_, where_);
     took.read = seconds_since(start);
     if (!prepare_) return took;
     start = Clock::now();
@@ -92,6 +94,7 @@ class Reader {
   const std::vector<Part>& parts_;
   const Prepare& prepare_;
   const std::uint64_t seed_;
+  const Where where_;                        // line that made the Loader
   std::vector<std::vector<std::byte>> raw_;  // the fields of a sample that is to be prepared
   std::vector<std::span<std::byte>> from_, to_;
 };
@@ -114,6 +117,7 @@ class Loader::Impl {
             "let at least one launch be prepared ahead; workers = 0 prepares none", where);
     require(!feeds.empty(), "no feeds", "name a field of the source for each feed of the graph", where);
     batch_size_ = static_cast<std::int64_t>(order_.batch(0, 0, where).samples.size());
+    last_batch_ = static_cast<std::int64_t>(order_.batch(0, order_.batches() - 1, where).samples.size());
     for (auto& [name, feed] : feeds) add(name, std::move(feed), where);
     require(options.prepare || parts_.size() == source_->fields().size(),
             std::to_string(parts_.size()) + " feeds for " + std::to_string(source_->fields().size()) +
@@ -121,21 +125,12 @@ class Loader::Impl {
             "name a feed for each field, or prepare the samples by a function", where);
     if (options.mask) check_mask(where);
     report_.workers = options.workers;
-    for (int i = 0; i < options.workers; ++i) workers_.emplace_back([this] { work(); });
+    make_readers(where);
+    start_workers(where);
   }
 
-  ~Impl() {
-    if (fork_mark_.is_in_child()) {
-      for (Thread& worker : workers_) worker.detach();  // they are the parent's
-      return;
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      is_ended_ = true;
-    }
-    may_take_.notify_all();
-    for (Thread& worker : workers_) worker.join();
-  }
+  ~Impl() { end_workers(); }
+  bool is_in_child() const { return fork_mark_.is_in_child(); }
 
   std::int64_t next(const Where& where) {
     fork_mark_.require_parent("Loader::next", where);
@@ -145,10 +140,15 @@ class Loader::Impl {
     make(*launch);
     if (launch->error) {
       const std::exception_ptr error = launch->error;
-      restart(position_);  // what was read ahead may have failed for the same reason
+      restart(position_);  // others may have failed for the same reason
       std::rethrow_exception(error);
     }
-    for (StagedSlices& slices : launch->slices) program_.write(std::move(slices), where);
+    try {
+      for (StagedSlices& slices : launch->slices) program_.write(std::move(slices), where);
+    } catch (...) {
+      restart(position_);  // some may be written
+      throw;
+    }
     launches_.pop_front();
     position_ = launch->end;
     epoch_ended_ = launch->ends_epoch;
@@ -162,6 +162,7 @@ class Loader::Impl {
   LoaderPosition position() const { return position_; }
 
   void seek(const LoaderPosition& position, const Where& where) {
+    fork_mark_.require_parent("Loader::seek", where);
     if (position.epoch < 0 || position.batch < 0 || position.batch >= order_.batches()) {
       throw Error("Loader::seek", where,
                   "there is no batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch),
@@ -170,7 +171,8 @@ class Loader::Impl {
     restart(position);
   }
 
-  LoaderReport report() const {
+  LoaderReport report(const Where& where) const {
+    fork_mark_.require_parent("Loader::report", where);
     const std::lock_guard lock(mutex_);
     LoaderReport report = report_;
     report.read_seconds = seconds_.read;
@@ -190,6 +192,9 @@ class Loader::Impl {
     require(type.shape.rank() >= 1 && (type.shape.is_open(0) || type.shape[0] == batch_size_),
             what + ", and a batch has " + std::to_string(batch_size_) + " samples",
             "make the feed [batch, ...], or set OrderOptions::batch", where);
+    require(type.shape.is_open(0) || last_batch_ == batch_size_,
+            what + ", and the last batch has " + std::to_string(last_batch_) + " samples",
+            "let the first axis of the feed be open, or choose another OrderOptions::last_batch", where);
     std::vector<std::int64_t> rest;
     for (int d = 1; d < type.shape.rank(); ++d) {
       require(!type.shape.is_open(d), what + ", whose axis " + std::to_string(d) + " is open",
@@ -197,6 +202,7 @@ class Loader::Impl {
       rest.push_back(type.shape[d]);
     }
     part.type.shape = Shape(std::span<const std::int64_t>(rest));
+    require_new(part.feed, name, where);
     if (!options_.prepare) {
       const std::vector<Field>& fields = source_->fields();
       const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
@@ -204,8 +210,46 @@ class Loader::Impl {
       require(field->type == part.type, "the field \"" + name + "\" is " + to_string(field->type) + ", and " + what,
               "give both one type, or prepare the samples by a function", where);
       part.field = static_cast<std::size_t>(field - fields.begin());
+      require(std::none_of(parts_.begin(), parts_.end(), [&](const Part& p) { return p.field == part.field; }),
+              "the field \"" + name + "\" has two feeds", "name a feed for each field", where);
     }
+    // Throws Error unless it is a feed of the program.
+    (void)program_.stage(part.feed, 1, slice_of(part.type.shape, batch_size_), where);
     parts_.push_back(std::move(part));
+  }
+
+  void make_readers(const Where& where) {
+    const int readers = std::max(options_.workers, 1);
+    try {
+      readers_.reserve(static_cast<std::size_t>(readers));
+      for (int i = 0; i < readers; ++i) readers_.emplace_back(*source_, parts_, options_.prepare, options_.seed, where);
+    } catch (const std::exception&) {  // std::bad_alloc, or std::length_error
+      throw Error("Loader", where,
+                  "there is no memory for a sample for each of " + std::to_string(readers) + " threads",
+                  "use fewer workers or smaller samples", ErrorCode::out_of_memory);
+    }
+  }
+
+  void start_workers(const Where& where) {
+    try {
+      for (int i = 0; i < options_.workers; ++i)
+        workers_.emplace_back([this, &reader = readers_[static_cast<std::size_t>(i)]] { work(reader); });
+    } catch (const std::exception& e) {
+      end_workers();
+      throw Error("Loader", where,
+                  "the system has no thread for worker " + std::to_string(workers_.size() + 1) + " of " +
+                      std::to_string(options_.workers) + ": " + e.what(),
+                  "use fewer workers, or raise the limit of the process on threads or memory", ErrorCode::unavailable);
+    }
+  }
+
+  void end_workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_ended_ = true;
+    }
+    may_take_.notify_all();
+    for (Thread& worker : workers_) worker.join();
   }
 
   static std::string names_of(const std::vector<Field>& fields) {
@@ -214,12 +258,22 @@ class Loader::Impl {
     return names;
   }
 
+  void require_new(const Value& feed, const std::string& name, const Where& where) const {
+    const bool is_used = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return part.feed.node() == feed.node() && part.feed.output() == feed.output();
+    });
+    require(!is_used, "the feed for \"" + name + "\" is that of another field", "name another feed for each field",
+            where);
+  }
+
   void check_mask(const Where& where) const {
+    require_new(*options_.mask, "the mask", where);
     const TensorType type = options_.mask->type(where);
     require((type.dtype == DType::f32 || type.dtype == DType::boolean) && type.shape.rank() == 1 &&
                 (type.shape.is_open(0) || type.shape[0] == batch_size_),
             "the mask is " + to_string(type) + ", and a batch has " + std::to_string(batch_size_) + " samples",
             "make it a feed of f32 or booleans of shape [batch]", where);
+    (void)program_.stage(*options_.mask, 1, Shape{batch_size_}, where);
   }
 
   // --- launches, on the thread of the program
@@ -240,7 +294,12 @@ class Loader::Impl {
       }
       launch->ends_epoch = at_batch.batch == order_.batches();
       launch->end = launch->ends_epoch ? LoaderPosition{at_batch.epoch + 1, 0} : at_batch;
-      stage(*launch, where);
+      try {
+        stage(*launch, where);
+      } catch (...) {
+        if (launches_.empty()) throw;
+        return;  // those in front go first
+      }
       launches_.push_back(launch);
       planned_ = launch->end;
       if (!workers_.empty()) hand_out(launch);
@@ -275,8 +334,7 @@ class Loader::Impl {
   // Waits until the launch is made, or makes it.
   void make(Launch& launch) {
     if (workers_.empty()) {
-      if (!reader_) reader_.emplace(*source_, parts_, options_.prepare, options_.seed);
-      while (launch.taken < launch.samples()) make_sample(launch, *reader_, launch.taken++);
+      while (launch.taken < launch.samples()) make_sample(launch, readers_[0], launch.taken++);
       return;
     }
     std::unique_lock lock(mutex_);
@@ -306,8 +364,7 @@ class Loader::Impl {
     may_take_.notify_all();
   }
 
-  void work() {
-    Reader reader(*source_, parts_, options_.prepare, options_.seed);
+  void work(Reader& reader) {
     std::unique_lock lock(mutex_);
     while (true) {
       may_take_.wait(lock, [&] { return is_ended_ || !waiting_.empty(); });
@@ -346,14 +403,14 @@ class Loader::Impl {
   const std::shared_ptr<const Source> source_;
   const SampleOrder order_;
   const LoaderOptions options_;
-  std::int64_t batch_size_ = 0;
+  std::int64_t batch_size_ = 0, last_batch_ = 0;  // sizes of the first and the last batch of an epoch
   std::vector<Part> parts_;
   const ForkMark fork_mark_;
 
   std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
   LoaderPosition position_, planned_;
-  bool epoch_ended_ = false;  // next() has returned the last launch of an epoch
-  std::optional<Reader> reader_;
+  bool epoch_ended_ = false;     // next() has returned the last launch of an epoch
+  std::vector<Reader> readers_;  // for each worker, or for next()
 
   mutable std::mutex mutex_;
   std::condition_variable may_take_, is_done_;
@@ -366,7 +423,11 @@ class Loader::Impl {
 
 Loader::Loader(Program& program, std::shared_ptr<const Source> source, SampleOrder order,
                std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options, Where where)
-    : impl_(std::make_unique<Impl>(program, std::move(source), std::move(order), std::move(feeds), options, where)) {}
+    : impl_(new Impl(program, std::move(source), std::move(order), std::move(feeds), options, where)) {}
+void Loader::Close::operator()(Impl* impl) const noexcept {
+  // A child of fork() has neither the threads nor what they waited for: nothing of it can be destroyed there.
+  if (!impl->is_in_child()) delete impl;
+}
 Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
@@ -374,7 +435,7 @@ Loader::~Loader() = default;
 std::int64_t Loader::next(Where where) { return impl(where).next(where); }
 LoaderPosition Loader::position(Where where) const { return impl(where).position(); }
 void Loader::seek(const LoaderPosition& position, Where where) { impl(where).seek(position, where); }
-LoaderReport Loader::report(Where where) const { return impl(where).report(); }
+LoaderReport Loader::report(Where where) const { return impl(where).report(where); }
 
 Loader::Impl& Loader::impl(const Where& where) const {
   if (!impl_) throw Error("Loader", where, "a moved-from Loader", "use the Loader that it was moved to");

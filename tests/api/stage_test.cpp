@@ -197,6 +197,7 @@ TEST_P(OnDevice, StagedSlicesOfNothing) {
   p.write(p.stage(x, 2));
   p.run(sink, {.steps = 2});
   EXPECT_EQ(p.records("sum"), (std::vector<float>{0, 0}));
+  EXPECT_EQ(p.stage(x, std::int64_t{1} << 56).size(), std::int64_t{1} << 56);
 }
 
 }  // namespace

@@ -117,6 +117,74 @@ TEST_F(NoMemoryForOtherShapes, WhatIsKeptForOtherShapesIsGivenUpFirst) {
   EXPECT_EQ(p.output("y").as<float>()[19], 3.0f);
 }
 
+// Staged slices survive the attempt that finds no memory, and an attempt that fails.
+TEST_F(NoMemoryForOtherShapes, StagedSlicesAreSentAgain) {
+  Graph g;
+  Value x = g.feed("x", f32, {open(4)});
+  g.output("y", x + 1.0);
+  Program p = compile(g, {.target = cuda(0), .log = [](LogLevel, std::string_view) {}});
+  auto staged = [&](std::int64_t size) {
+    StagedSlices slices = p.stage(x, 1, {size});
+    std::fill_n(slices.slice<float>(0).data(), size, 2.0f);
+    return slices;
+  };
+  for (std::int64_t size : {10, 20, 30}) {
+    p.write(staged(size));
+    p.run();
+  }
+  StagedSlices large = staged(1 << 20);
+  emu::reset_calls();
+  emu::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  p.write(std::move(large));
+  EXPECT_EQ(emu::injected().size(), 1u);
+  EXPECT_GE(p.counters().evicted_shapes, 1u);
+  p.run();
+  EXPECT_EQ(p.output("y").as<float>()[(1 << 20) - 1], 3.0f);
+
+  StagedSlices next = staged(15);
+  emu::reset_calls();
+  emu::fail("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(p.write(std::move(next)), Error);
+  EXPECT_EQ(next.size(), 1);
+  p.write(std::move(next));
+  EXPECT_EQ(next.size(), 0);
+  p.run();
+  EXPECT_EQ(p.output("y").as<float>()[14], 3.0f);
+}
+
+// Whatever fails, the same batches come after it.
+TEST_F(NoMemoryForOtherShapes, ALoaderGoesOnBehindAFailedWrite) {
+  for (const char* call :
+       {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent"}) {
+    SCOPED_TRACE(call);
+    Graph g;
+    Value a = g.feed("a", f32, {2}), b = g.feed("b", f32, {2});
+    g.record("sum", sum(a + b));
+    Program p = compile(g, {.target = cuda(0), .log = [](LogLevel, std::string_view) {}});
+    const auto source = function_source(8, {{"a", {f32, {}}}, {"b", {f32, {}}}}, [](std::int64_t i, SampleMemory to) {
+      const auto x = static_cast<float>(i);
+      std::memcpy(to[0].data(), &x, sizeof x);
+      std::memcpy(to[1].data(), &x, sizeof x);
+    });
+    Loader loader(p, source, sample_order(8, {.batch = 2, .is_shuffled = false}), {{"a", a}, {"b", b}});
+    for (int number = 1; number <= 3; ++number) {
+      emu::reset_calls();
+      emu::fail(call, number, std::strcmp(call, "cudaMalloc") == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+      try {
+        if (const std::int64_t steps = loader.next()) p.run(sink, {.steps = steps});
+        p.sync();
+      } catch (const Error&) {
+      }
+    }
+    emu::reset_calls();
+    const LoaderPosition position = loader.position();
+    (void)p.records("sum");
+    loader.seek({1, 0});
+    while (const std::int64_t steps = loader.next()) p.run(sink, {.steps = steps});
+    EXPECT_EQ(p.records("sum"), (std::vector<float>{2, 10, 18, 26})) << position.batch;
+  }
+}
+
 // Data of an op that says when it is gone.
 struct Local {
   static inline std::atomic<int> alive = 0;

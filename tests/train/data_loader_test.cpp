@@ -2,6 +2,8 @@
 #include "graphsink/data_loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -239,12 +241,55 @@ TEST(DataLoader, WorkersStopWhereEnoughIsReady) {
   for (std::int64_t i : read) EXPECT_EQ(read.count(i), 1u) << i;
 }
 
+// An order for more samples than there are. The error names the line that made the Loader.
+TEST(DataLoader, ASampleThatIsNotThereIsAnError) {
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  const Where made = Where::current();
+  Loader loader(p, numbers(), sample_order(kSamples + 10, {.batch = kBatch, .is_shuffled = false}),
+                {{"x", seeing.x}, {"label", seeing.label}});
+  int launches = 0;
+  try {
+    while (loader.next()) ++launches;
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.where().line(), made.line() + 1) << e.what();
+  }
+  EXPECT_EQ(launches, kSamples / kBatch);
+}
+
+TEST(DataLoader, AChildOfForkCanDropIt) {
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", seeing.x}, {"label", seeing.label}},
+                {.workers = 3});
+  EXPECT_EQ(loader.next(), 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    bool is_refused = false;
+    try {
+      (void)loader.next();
+    } catch (const Error&) {
+      is_refused = true;
+    }
+    { Loader gone = std::move(loader); }
+    _exit(is_refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(loader.next(), 1);
+}
+
 TEST(DataLoader, RefusesWhatDoesNotFit) {
   Graph g;
   Value x = g.feed("x", f32, {kBatch}), label = g.feed("label", i32, {kBatch}), wide = g.feed("wide", f32, {kBatch, 2}),
         other = g.feed("other", f32, {5}), scalar = g.feed("scalar", f32, Shape{}),
-        second = g.feed("second", f32, {kBatch, open(2)});
-  g.output("sum", sum(x) + cast(sum(label), f32) + sum(wide) + sum(other) + scalar + sum(second));
+        second = g.feed("second", f32, {kBatch, open(2)}), again = g.feed("again", f32, {kBatch}),
+        given = g.input("given", f32, {kBatch});
+  g.output("sum",
+           sum(x) + cast(sum(label), f32) + sum(wide) + sum(other) + scalar + sum(second) + sum(again) + sum(given));
   Program p = compile(g);
   const SampleOrder order = sample_order(kSamples, {.batch = kBatch});
   using Feeds = std::vector<std::pair<std::string, Value>>;
@@ -264,6 +309,20 @@ TEST(DataLoader, RefusesWhatDoesNotFit) {
       {refused({{"x", other}, {"label", label}}), {"f32[5]", "a batch has 4 samples"}},
       {refused({{"x", scalar}, {"label", label}}), {"f32[]", "[batch, ...]"}},
       {refused({{"x", second}, {"label", label}}), {"axis 1 is open"}},
+      {refused({{"x", x}, {"x", again}}), {"field \"x\" has two feeds"}},
+      {refused({{"x", x}, {"label", x}}), {"that of another field"}},
+      {refused({{"x", given}, {"label", label}}), {"no slices", "feed()"}},
+      {refused({{"x", Graph().feed("x", f32, {kBatch})}, {"label", label}}), {"another graph"}},
+      {message_of([&] {
+         Loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .last_batch = LastBatch::shorter}), both);
+       }),
+       {"the last batch has 2 samples", "be open"}},
+      {message_of([&] {
+         const auto large = function_source(kSamples, {{"x", {DType::f64, {std::int64_t{1} << 60}}}},
+                                            [](std::int64_t, SampleMemory) {});
+         Loader(p, large, order, {{"x", x}}, {.prepare = [](const SampleKey&, SampleMemory, SampleMemory) {}});
+       }),
+       {"no memory for a sample for each of 1 threads"}},
       {refused(both, {.steps_per_launch = 0}), {"steps_per_launch is 0"}},
       {refused(both, {.workers = -1}), {"workers is -1"}},
       {refused(both, {.workers = 257}), {"256"}},

@@ -25,7 +25,7 @@ class CpuFeedMemory : public FeedMemory {
     StagedMemory staged = stage(bytes);
     if (bytes > 0) std::memcpy(staged.get(), source, bytes);
     host_copied_bytes_ += bytes;
-    return send(stream, std::move(staged), bytes);
+    return send(stream, staged, bytes);
   }
 
   StagedMemory stage(std::size_t bytes) override {
@@ -42,9 +42,9 @@ class CpuFeedMemory : public FeedMemory {
     return {memory, [piece](std::byte*) { piece->is_taken.store(false, std::memory_order_release); }};
   }
 
-  const void* send(Stream& stream, StagedMemory staged, std::size_t) override {
+  const void* send(Stream& stream, const StagedMemory& staged, std::size_t) override {
     if (current_) release(static_cast<CpuQueue&>(stream));
-    current_ = std::move(staged);
+    current_ = staged;
     return current_.get();
   }
 

@@ -51,7 +51,7 @@ class CudaFeedMemory : public FeedMemory {
     return {memory, [piece](std::byte*) { piece->is_taken.store(false, std::memory_order_release); }};
   }
 
-  const void* send(Stream& stream, StagedMemory staged, std::size_t bytes) override {
+  const void* send(Stream& stream, const StagedMemory& staged, std::size_t bytes) override {
     calls_.require_device();
     const CurrentDevice current(calls_);
     if (!copies_) copies_.emplace(calls_);
@@ -70,9 +70,10 @@ class CudaFeedMemory : public FeedMemory {
     ++calls_.counters.copies;
     try {
       record((*piece)->copied, *copies_);
+      (*piece)->number = ++sent_;
       cuda_stream(stream).wait_for(*copies_, calls_);
     } catch (...) {  // no event marks the end of the copy
-      untracked_.push_back(std::move(staged));
+      untracked_.push_back(staged);
       throw;
     }
     current_ = 1 - current_;
@@ -102,6 +103,7 @@ class CudaFeedMemory : public FeedMemory {
     std::size_t size = 0;
     std::atomic<bool> is_taken = false;
     EventHandle copied;
+    std::uint64_t number = 0;  // number of the copy, counted from 1
   };
   static constexpr std::size_t kPieces = 4;  // number of pieces that are made before one is waited for
 
@@ -126,7 +128,7 @@ class CudaFeedMemory : public FeedMemory {
     for (const auto& piece : pieces_) {
       if (piece->is_taken.load(std::memory_order_acquire)) continue;
       if (!piece->copied || is_copied(*piece)) return piece;
-      if (!waited_for) waited_for = piece;
+      if (!waited_for || piece->number < waited_for->number) waited_for = piece;
     }
     if (!waited_for || pieces_.size() < kPieces) return pieces_.emplace_back(std::make_shared<Piece>());
     const RelaxedCapture relaxed(calls_);
@@ -147,6 +149,7 @@ class CudaFeedMemory : public FeedMemory {
   Calls& calls_;
   std::optional<CudaStream> copies_;
   std::array<Buffer, 2> buffers_;
+  std::uint64_t sent_ = 0;   // number of copies
   std::size_t current_ = 0;  // the buffer that launches read which are issued now
   std::vector<std::shared_ptr<Piece>> pieces_;
   std::vector<StagedMemory> untracked_;  // may still be read by copies whose end no event marks

@@ -190,20 +190,21 @@ Staged Inputs::stage(const Value& feed, std::int64_t slices, const Shape* slice,
     refuse("takes slices of " + text(attrs) + ", was asked for " + to_string(TensorType{attrs.dtype, shape}),
            "pass the shape of one slice, with the size of each open dimension");
   }
-  const std::size_t bytes = TensorType{attrs.dtype, shape}.bytes(), stride = slices > 1 ? rounded_block(bytes) : bytes;
+  const std::size_t bytes = TensorType{attrs.dtype, shape}.bytes(),
+                    stride = slices > 1 && bytes > 0 ? rounded_block(bytes) : bytes;
   if (bytes > 0 && static_cast<std::uint64_t>(slices) > std::numeric_limits<std::int64_t>::max() / stride)
     refuse(std::to_string(slices) + " slices of " + bytes_text(bytes), "stage fewer slices at once");
   return {entry.feed->stage(stride * static_cast<std::size_t>(slices)), feed, shape, slices,
           static_cast<std::int64_t>(stride)};
 }
 
-bool Inputs::send(Staged staged, const Where& where) {
+bool Inputs::send(const Staged& staged, const Where& where) {
   Entry& entry = find(staged.feed, "write", where);
   GRAPHSINK_TRACE(copy, "write");
   ++entry.version;
   entry.slices = 0;  // if the copy fails, the feed counts as not written
   const std::size_t bytes = static_cast<std::size_t>(staged.slices * staged.stride);
-  entry.first_slice = entry.feed->send(*stream_, std::move(staged.memory), bytes);
+  entry.first_slice = entry.feed->send(*stream_, staged.memory, bytes);
   const bool reshaped = !(staged.slice == entry.shape);
   entry.shape = staged.slice;
   entry.stride = staged.stride;

@@ -43,7 +43,7 @@ class Inputs {
   // that does not fit.
   Staged stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
   // Like write(), for staged slices.
-  bool send(Staged staged, const Where& where);
+  bool send(const Staged& staged, const Where& where);
 
   // Lets the input live in memory of the caller's, who writes it from now on. Precondition: it is an input of a fixed
   // shape.
