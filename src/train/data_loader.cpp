@@ -267,12 +267,12 @@ class Loader::Impl {
   }
 
   void check_mask(const Where& where) const {
-    require_new(*options_.mask, "the mask", where);
     const TensorType type = options_.mask->type(where);
     require((type.dtype == DType::f32 || type.dtype == DType::boolean) && type.shape.rank() == 1 &&
                 (type.shape.is_open(0) || type.shape[0] == batch_size_),
             "the mask is " + to_string(type) + ", and a batch has " + std::to_string(batch_size_) + " samples",
             "make it a feed of f32 or booleans of shape [batch]", where);
+    require_new(*options_.mask, "the mask", where);
     (void)program_.stage(*options_.mask, 1, Shape{batch_size_}, where);
   }
 

@@ -168,6 +168,7 @@ TEST_F(NoMemoryForOtherShapes, ALoaderGoesOnBehindAFailedWrite) {
     });
     Loader loader(p, source, sample_order(8, {.batch = 2, .is_shuffled = false}), {{"a", a}, {"b", b}});
     for (int number = 1; number <= 3; ++number) {
+      emu::clear_faults();
       emu::reset_calls();
       emu::fail(call, number, std::strcmp(call, "cudaMalloc") == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
       try {
@@ -176,7 +177,7 @@ TEST_F(NoMemoryForOtherShapes, ALoaderGoesOnBehindAFailedWrite) {
       } catch (const Error&) {
       }
     }
-    emu::reset_calls();
+    emu::clear_faults();
     const LoaderPosition position = loader.position();
     (void)p.records("sum");
     loader.seek({1, 0});
