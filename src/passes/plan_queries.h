@@ -49,8 +49,8 @@ Workspaces workspaces(const Plan& plan, const PlanFacts& facts);
 // Bytes of the host arena: the values of ops on the host, then their workspaces, stream by stream.
 std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts);
 
-// Computes what the plan needs, without a device. Program::memory() returns exact numbers: it includes what the device rounds
-// up, and staging, status and control.
+// Computes what the plan needs, without a device. Program::memory() returns exact numbers: it includes what the device
+// rounds up, and staging, status and control.
 MemoryReport memory_report(const Plan& plan, const PlanFacts& facts = {});
 // The same, with the given number of bytes for the slices of each feed.
 MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<const std::size_t> feed_bytes);
