@@ -15,25 +15,14 @@
 #include "loader/alias_table.h"
 #include "loader/draws.h"
 #include "loader/permutation.h"
+#include "refusal.h"
 
 namespace graphsink::order_test {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-template <class Call>
-void expect_refused(Call call, const std::vector<std::string>& words) {
-  try {
-    call();
-    ADD_FAILURE() << "no Error, expected " << words[0];
-  } catch (const Error& error) {
-    for (const std::string& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("order_test.cpp:"), std::string::npos) << error.what();
-    EXPECT_FALSE(error.remedy().empty());
-    EXPECT_EQ(error.code(), ErrorCode::misuse);
-  }
-}
+using testing::expect_refused;
 
 PhiloxKey key(std::uint64_t seed) { return key_of(seed, 0, Purpose::shuffle); }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "refusal.h"
+
 namespace graphsink::preprocess_test {
 namespace {
 
@@ -37,18 +39,7 @@ class Memory {
   std::vector<std::byte> bytes_;
 };
 
-template <class Call>
-void expect_refused(Call call, const std::vector<std::string>& words) {
-  try {
-    call();
-    ADD_FAILURE() << "no Error, expected " << words[0];
-  } catch (const Error& error) {
-    for (const std::string& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("preprocess_test.cpp:"), std::string::npos) << error.what();
-    EXPECT_FALSE(error.remedy().empty());
-  }
-}
+using testing::expect_refused;
 
 template <class T>
 std::vector<T> counted(std::size_t count) {

@@ -282,15 +282,6 @@ TEST_F(SourceTest, WrongOptionsOfTokensAreRefused) {
                {"header", "its header says that tokens are uint16, TokenSourceOptions int32"});
 }
 
-std::size_t anonymous_bytes() {
-  std::ifstream file("/proc/self/status");
-  std::string word;
-  while (file >> word && word != "RssAnon:") continue;
-  std::size_t kib = 0;
-  file >> kib;
-  return kib * 1024;
-}
-
 TEST_F(SourceTest, AFileLargerThanMemoryTakesOnlyWhatIsRead) {
   const fs::path path = directory_ / "sparse";
   write_file(path, "");
@@ -301,7 +292,7 @@ TEST_F(SourceTest, AFileLargerThanMemoryTakesOnlyWhatIsRead) {
     file.seekp(kBytes - 4);
     file << little(77, 2) << little(88, 2);
   }
-  const std::size_t before = anonymous_bytes();
+  const std::size_t before = testing::resident_bytes("RssAnon:");
   const auto source = token_source(path, {.length = kLength, .stride = 1});
   ASSERT_EQ(source->size(), kTokens - kLength);
   Ints input(kLength), target(kLength);
@@ -312,7 +303,7 @@ TEST_F(SourceTest, AFileLargerThanMemoryTakesOnlyWhatIsRead) {
   EXPECT_EQ(input.back(), 77);
   EXPECT_EQ(target.back(), 88);
   if (!testing::kSanitized) {
-    EXPECT_LT(anonymous_bytes(), before + (std::size_t{8} << 20));
+    EXPECT_LT(testing::resident_bytes("RssAnon:"), before + (std::size_t{8} << 20));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace graphsink::testing {
 
@@ -13,10 +14,11 @@ constexpr bool kSanitized = true;  // the sanitizer's own memory and threads wou
 constexpr bool kSanitized = false;
 #endif
 
-inline std::size_t resident_bytes() {
+// `field`: that of /proc/self/status; "RssAnon:" leaves out what is mapped from files.
+inline std::size_t resident_bytes(std::string_view field = "VmRSS:") {
   std::ifstream file("/proc/self/status");
   std::string word;
-  while (file >> word && word != "VmRSS:") continue;
+  while (file >> word && word != field) continue;
   std::size_t kib = 0;
   file >> kib;
   return kib * 1024;
