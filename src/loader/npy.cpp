@@ -71,7 +71,7 @@ class HeaderParser {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) refuse(std::string("'") + c + "' in a dictionary of Python");
+    if (!accept(c)) refuse("'" + std::string(1, c) + "' in a dictionary of Python");
   }
   std::string quoted() {
     skip_spaces();
