@@ -23,6 +23,7 @@ namespace graphsink {
 struct ValueRef {
   int node = -1;
   int output = 0;
+  friend bool operator==(const ValueRef&, const ValueRef&) = default;
   friend auto operator<=>(const ValueRef&, const ValueRef&) = default;
 };
 
