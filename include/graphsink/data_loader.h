@@ -61,6 +61,8 @@ struct LoaderReport {
   double read_seconds = 0;      // time of all workers together in Source::read()
   double prepared_seconds = 0;  // the same in `prepare`
   int workers = 0;
+  // Why fewer launches than LoaderOptions::ahead were prepared ahead, the last time that this was so; or "".
+  std::string obstacle;
 };
 // Prints the report, and which option to change.
 std::string to_string(const LoaderReport& report);

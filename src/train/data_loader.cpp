@@ -177,6 +177,7 @@ class Loader::Impl {
     LoaderReport report = report_;
     report.read_seconds = seconds_.read;
     report.prepared_seconds = seconds_.prepared;
+    report.obstacle = obstacle_;
     return report;
   }
 
@@ -296,8 +297,9 @@ class Loader::Impl {
       launch->end = launch->ends_epoch ? LoaderPosition{at_batch.epoch + 1, 0} : at_batch;
       try {
         stage(*launch, where);
-      } catch (...) {
+      } catch (const std::exception& e) {
         if (launches_.empty()) throw;
+        obstacle_ = e.what();
         return;  // those in front go first
       }
       launches_.push_back(launch);
@@ -410,6 +412,7 @@ class Loader::Impl {
   std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
   LoaderPosition position_, planned_;
   bool epoch_ended_ = false;     // next() has returned the last launch of an epoch
+  std::string obstacle_;         // see LoaderReport
   std::vector<Reader> readers_;  // for each worker, or for next()
 
   mutable std::mutex mutex_;
@@ -455,6 +458,7 @@ std::string to_string(const LoaderReport& report) {
   } else if (report.workers == 0) {
     text += "\nworkers would read beside the launches";
   }
+  if (!report.obstacle.empty()) text += "\nfewer launches than asked for were ahead: " + report.obstacle;
   return text;
 }
 

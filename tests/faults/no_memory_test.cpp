@@ -186,6 +186,35 @@ TEST_F(NoMemoryForOtherShapes, ALoaderGoesOnBehindAFailedWrite) {
   }
 }
 
+// Where there is no memory for launches ahead, the Loader does without them, and says so.
+TEST_F(NoMemoryForOtherShapes, ALoaderSaysWhyNothingIsAhead) {
+  Graph g;
+  Value x = g.feed("x", f32, {2});
+  g.record("sum", sum(x));
+  Program p = compile(g, {.target = cuda(0), .log = [](LogLevel, std::string_view) {}});
+  const auto source = function_source(8, {{"x", {f32, {}}}}, [](std::int64_t i, SampleMemory to) {
+    const auto value = static_cast<float>(i);
+    std::memcpy(to[0].data(), &value, sizeof value);
+  });
+  Loader loader(p, source, sample_order(8, {.batch = 2, .is_shuffled = false}), {{"x", x}});
+  for (int i = 0; i < 8; ++i) {  // then the program has the buffers that its own uploads need
+    p.write(x, std::vector<float>{0, 0});
+    p.run();
+  }
+  (void)p.records("sum");
+  EXPECT_EQ(loader.report().obstacle, "");
+  emu::reset_calls();
+  emu::fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation, true);
+  while (const std::int64_t steps = loader.next()) {
+    p.run(sink, {.steps = steps});
+    p.sync();
+  }
+  emu::clear_faults();
+  EXPECT_EQ(p.records("sum"), (std::vector<float>{1, 5, 9, 13}));
+  EXPECT_TRUE(contains(loader.report().obstacle, "cudaHostAlloc")) << loader.report().obstacle;
+  EXPECT_TRUE(contains(to_string(loader.report()), "fewer launches than asked for were ahead"));
+}
+
 // Data of an op that says when it is gone.
 struct Local {
   static inline std::atomic<int> alive = 0;

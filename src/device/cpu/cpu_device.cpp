@@ -112,37 +112,6 @@ int usable_cores() {
 
 }  // namespace
 
-CpuSlots::Slot& CpuSlots::free_slot(std::size_t bytes) {
-  auto goes_first = [](const Slot& a, const Slot& b) {
-    if (a.is_read() != b.is_read()) return b.is_read();
-    if (a.is_read()) return a.number < b.number;
-    return a.size > b.size;  // rather one that has memory
-  };
-  std::size_t used = bytes > kLargest ? 1 : slots_.size();
-  Slot& slot = *std::min_element(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(used), goes_first);
-  if (slot.progress) slot.progress->wait_for(slot.number);
-  if (slot.size < bytes) {
-    slot = {};  // first, so that both need not fit
-    slot.memory = allocate_counted(bytes, held_, kind_);
-    slot.size = rounded_block(bytes);
-  }
-  return slot;
-}
-
-void CpuSlots::release(Slot& slot, CpuQueue& queue) {
-  slot.progress = queue.progress();
-  slot.number = queue.pushed();
-  // Whoever waits for the slot is woken when that is done, not when the queue has nothing left to do.
-  if (slot.is_read())
-    queue.push({[](const CpuTask& t) { static_cast<CpuQueue*>(t.second)->publish(); }, nullptr, &queue});
-}
-
-std::size_t CpuSlots::bytes() const {
-  std::size_t sum = 0;
-  for (const Slot& slot : slots_) sum += slot.size;
-  return sum;
-}
-
 CpuDevice::CpuDevice(const Log& log, const CpuOptions& options)
     : options_(options),
       workers_(options.threads > 0 ? options.threads : usable_cores(), this, options.flush_denormals, log),
@@ -269,7 +238,7 @@ void CpuDevice::upload(Stream& stream, void* destination, const void* source, st
   counters_.host_copied_bytes += bytes;
   if (!queue.is_done() && bytes <= CpuSlots::kLargest) {
     ++counters_.copies;
-    CpuSlots::Slot& slot = staging_.free_slot(bytes);
+    CpuSlots::Slot& slot = *staging_.free_slot(bytes);
     std::memcpy(slot.memory.get(), source, bytes);
     queue.push(
         {[](const CpuTask& t) { std::memcpy(t.second, t.first, t.number); }, slot.memory.get(), destination, bytes});

@@ -1,7 +1,6 @@
 // The host as a device: streams are in-order queues with threads, a captured graph is an array of pre-bound calls.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,39 +9,11 @@
 #include "device/cpu/captured.h"
 #include "device/cpu/helpers.h"
 #include "device/cpu/queue.h"
+#include "device/cpu/slots.h"
 #include "device/cpu/workers.h"
 #include "device/device.h"
 
 namespace graphsink {
-
-// Memory of the host that a queue reads while the next data is written: up to four slots, which are used in turn.
-class CpuSlots {
- public:
-  // Larger data has one slot, which is written when the queue is done with it.
-  static constexpr std::size_t kLargest = std::size_t{64} << 20;
-  struct Slot {
-    Memory memory;
-    std::size_t size = 0;
-    std::shared_ptr<const CpuProgress> progress;  // progress of the queue that reads it until `number` tasks are done
-    std::uint64_t number = 0;
-    bool is_read() const { return progress && progress->done() < number; }
-  };
-
-  // `kind`: what its memory counts as.
-  CpuSlots(std::shared_ptr<HeldBytes> held, std::atomic<std::size_t> HeldBytes::*kind)
-      : held_(std::move(held)), kind_(kind) {}
-
-  // Returns a slot of at least that size that no queue still reads. Waits if all are still read. Throws OutOfMemory.
-  Slot& free_slot(std::size_t bytes);
-  // Says that the slot is read by work that was given to `queue` so far, and by nothing later.
-  static void release(Slot& slot, CpuQueue& queue);
-  std::size_t bytes() const;
-
- private:
-  std::shared_ptr<HeldBytes> held_;
-  std::atomic<std::size_t> HeldBytes::*kind_;
-  std::array<Slot, 4> slots_;
-};
 
 class CpuDevice : public Device {
  public:

@@ -22,8 +22,8 @@ class CudaFeedMemory : public FeedMemory {
 
   ~CudaFeedMemory() override {
     const RelaxedCapture relaxed(calls_.log);
-    for (const auto& piece : pieces_) {
-      const cudaError_t code = piece->copied ? cudaEventSynchronize(piece->copied.get()) : cudaSuccess;
+    for (const auto& slot : slots_) {
+      const cudaError_t code = slot->copied ? cudaEventSynchronize(slot->copied.get()) : cudaSuccess;
       if (code != cudaSuccess) log_failure(calls_.log, "cudaEventSynchronize", cudaGetErrorName(code));
     }
   }
@@ -38,25 +38,25 @@ class CudaFeedMemory : public FeedMemory {
   StagedMemory stage(std::size_t bytes) override {
     calls_.require_device();
     const CurrentDevice current(calls_);
-    std::shared_ptr<Piece> piece = free_piece();
-    if (piece->size < bytes || !piece->memory) {
-      piece->memory.reset();  // first, so that both need not fit
-      piece->size = 0;
-      piece->memory = allocate_pinned(calls_, bytes);
-      piece->size = bytes;
+    std::shared_ptr<Slot> slot = free_slot();
+    if (slot->size < bytes || !slot->memory) {
+      slot->memory.reset();  // first, so that both need not fit
+      slot->size = 0;
+      slot->memory = allocate_pinned(calls_, bytes);
+      slot->size = bytes;
     }
-    piece->is_taken.store(true, std::memory_order_relaxed);
-    auto* memory = static_cast<std::byte*>(piece->memory.get());
+    slot->is_taken.store(true, std::memory_order_relaxed);
+    auto* memory = static_cast<std::byte*>(slot->memory.get());
     // The writes of whoever drops the memory come before those of whoever gets it next.
-    return {memory, [piece](std::byte*) { piece->is_taken.store(false, std::memory_order_release); }};
+    return {memory, [slot](std::byte*) { slot->is_taken.store(false, std::memory_order_release); }};
   }
 
   const void* send(Stream& stream, const StagedMemory& staged, std::size_t bytes) override {
     calls_.require_device();
     const CurrentDevice current(calls_);
     if (!copies_) copies_.emplace(calls_);
-    const auto piece = std::find_if(pieces_.begin(), pieces_.end(),
-                                    [&](const auto& each) { return each->memory.get() == staged.get(); });
+    const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                   [&](const auto& each) { return each->memory.get() == staged.get(); });
     // All that reads the buffer of before was issued by now.
     record(buffers_[current_].released, cuda_stream(stream));
     Buffer& buffer = buffers_[1 - current_];
@@ -69,8 +69,8 @@ class CudaFeedMemory : public FeedMemory {
     calls_.check(code, "cudaMemcpyAsync");
     ++calls_.counters.copies;
     try {
-      record((*piece)->copied, *copies_);
-      (*piece)->number = ++sent_;
+      record((*slot)->copied, *copies_);
+      (*slot)->number = ++sent_;
       cuda_stream(stream).wait_for(*copies_, calls_);
     } catch (...) {  // no event marks the end of the copy
       untracked_.push_back(staged);
@@ -88,7 +88,7 @@ class CudaFeedMemory : public FeedMemory {
 
   std::size_t staged_bytes() const override {
     std::size_t sum = 0;
-    for (const auto& piece : pieces_) sum += piece->memory ? rounded_block(piece->size) : 0;
+    for (const auto& slot : slots_) sum += slot->memory ? rounded_block(slot->size) : 0;
     return sum;
   }
 
@@ -98,14 +98,14 @@ class CudaFeedMemory : public FeedMemory {
     std::size_t size = 0;
     EventHandle released;  // behind all that reads it, once another buffer is the current one
   };
-  struct Piece {
+  struct Slot {
     Memory memory;  // pinned
     std::size_t size = 0;
     std::atomic<bool> is_taken = false;
     EventHandle copied;
     std::uint64_t number = 0;  // number of the copy, counted from 1
   };
-  static constexpr std::size_t kPieces = 4;  // number of pieces that are made before one is waited for
+  static constexpr std::size_t kMost = 4;  // number of slots that are made before one is waited for
 
   void record(EventHandle& event, const CudaStream& stream) {
     if (!event)
@@ -121,24 +121,24 @@ class CudaFeedMemory : public FeedMemory {
     buffer.size = bytes;
   }
 
-  // A piece that nobody has and that is copied already; else a new one; else, if there are enough, one that is copied
-  // next.
-  std::shared_ptr<Piece> free_piece() {
-    std::shared_ptr<Piece> waited_for;
-    for (const auto& piece : pieces_) {
-      if (piece->is_taken.load(std::memory_order_acquire)) continue;
-      if (!piece->copied || is_copied(*piece)) return piece;
-      if (!waited_for || piece->number < waited_for->number) waited_for = piece;
+  // A slot that nobody has and that is copied already; else a new one; else, if there are enough, the one that is
+  // copied next.
+  std::shared_ptr<Slot> free_slot() {
+    std::shared_ptr<Slot> waited_for;
+    for (const auto& slot : slots_) {
+      if (slot->is_taken.load(std::memory_order_acquire)) continue;
+      if (!slot->copied || is_copied(*slot)) return slot;
+      if (!waited_for || slot->number < waited_for->number) waited_for = slot;
     }
-    if (!waited_for || pieces_.size() < kPieces) return pieces_.emplace_back(std::make_shared<Piece>());
+    if (!waited_for || slots_.size() < kMost) return slots_.emplace_back(std::make_shared<Slot>());
     const RelaxedCapture relaxed(calls_);
     calls_.check(cudaEventSynchronize(waited_for->copied.get()), "cudaEventSynchronize");
     return waited_for;
   }
 
-  bool is_copied(const Piece& piece) {
+  bool is_copied(const Slot& slot) {
     const RelaxedCapture relaxed(calls_);
-    const cudaError_t code = cudaEventQuery(piece.copied.get());
+    const cudaError_t code = cudaEventQuery(slot.copied.get());
     const bool is_busy = code == cudaErrorNotReady;
     if (is_busy && cudaPeekAtLastError() == code) (void)cudaGetLastError();  // "not ready" is an answer, not an error
     calls_.check(is_busy ? cudaSuccess : code, "cudaEventQuery");
@@ -151,7 +151,7 @@ class CudaFeedMemory : public FeedMemory {
   std::array<Buffer, 2> buffers_;
   std::uint64_t sent_ = 0;   // number of copies
   std::size_t current_ = 0;  // the buffer that launches read which are issued now
-  std::vector<std::shared_ptr<Piece>> pieces_;
+  std::vector<std::shared_ptr<Slot>> slots_;
   std::vector<StagedMemory> untracked_;  // may still be read by copies whose end no event marks
 };
 
