@@ -21,7 +21,7 @@ def read_log(path):
 def training_of(log):
     """What a training program computed: losses and results, without what depends on time."""
     after = re.split(r"(?m)^training on .*\n", log, maxsplit=1)[1]  # a notice before it has these words in its middle
-    return re.sub(r"  \d+ steps/s", "", re.sub(r"(?m)^step (?!(\d+)/\1 ).*\n", "", after))
+    return re.sub(r"  [\d.]+ steps/s", "", re.sub(r"(?m)^step (?!(\d+)/\1 ).*\n", "", after))
 
 
 def time_text(microseconds):
@@ -116,7 +116,7 @@ def main():
     accuracy = float(re.search(r"test accuracy: ([\d.]+) %", logs["mnist"]).group(1))
     is_mnist = "NOTICE" not in logs["mnist"]
     report["mnist_accuracy"] = accuracy if is_mnist else None
-    resumed, undisturbed = ((folder / name).read_bytes() for name in ("resumed.safetensors", "undisturbed.safetensors"))
+    resumed, undisturbed = ((folder / name / "step-000000000040.safetensors").read_bytes() for name in ("resumed", "undisturbed"))
     report["resumed_equal"] = resumed == undisturbed
     if not report["resumed_equal"]:
         problems.append("train_text: a resumed run differs from an undisturbed one")

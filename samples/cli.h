@@ -1,12 +1,9 @@
-// What the programs share: arguments, exit codes, names of devices and modes, and a progress line.
+// What the programs share: arguments, exit codes, names of devices and modes.
 #pragma once
-
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -96,51 +93,57 @@ inline Mode mode_of(const std::string& name) {
   throw Error("mode \"" + name + "\"", Where(), "expected one of " + known, "name one of them");
 }
 
-// Adds the options that every training program has.
-template <class Options>
-void add_training_options(CLI::App& app, Options& options) {
+// The options that every training program has.
+struct TrainingOptions {
+  std::string device = "auto";
+  std::string mode = "sink";
+  std::int64_t steps = 2000;
+  std::int64_t steps_per_launch = 0;
+  std::uint64_t seed = 1;
+  std::string loader = "async";
+  int workers = 1;
+  std::string save;
+  std::int64_t save_every = 0;
+  std::string metrics;
+
+  int reading_threads() const { return loader == "sync" ? 0 : workers; }
+};
+inline void add_training_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--device", options.device, "auto, cpu or cuda:N")->capture_default_str();
   app.add_option("--mode", options.mode,
                  "interactive-serial, interactive-parallel, split-serial, split-parallel, sink, split-sink or "
                  "automatic")
       ->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->check(whole_number(1, kMostSteps))->capture_default_str();
-  app.add_option("--steps-per-launch", options.steps_per_launch, "training steps in one launch")
-      ->check(whole_number(1, kMostStepsPerLaunch))
+  app.add_option("--steps-per-launch", options.steps_per_launch,
+                 "training steps in one launch; 0: found by measurement")
+      ->check(whole_number(0, kMostStepsPerLaunch))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "of everything random")
       ->check(whole_number(0, kMostSeed))
       ->capture_default_str();
+  app.add_option("--loader", options.loader, "async: batches are prepared while launches run; sync: between launches")
+      ->check(CLI::IsMember({"sync", "async"}))
+      ->capture_default_str();
+  app.add_option("--workers", options.workers, "threads that prepare batches while launches run")
+      ->check(whole_number(1, 256))
+      ->capture_default_str();
+  app.add_option("--save", options.save, "folder for files from which the same command goes on, however it ended");
+  app.add_option("--save-every", options.save_every, "steps from one such file to the next; 0: at the end only")
+      ->check(whole_number(0, kMostSteps))
+      ->capture_default_str();
+  app.add_option("--metrics", options.metrics, "file to which a line of JSON is appended for each step and evaluation");
 }
 
-// Prints "step 500/2000  loss 1.234  5678 steps/s". On a terminal the line is rewritten in place; otherwise one line is
-// printed for each tenth of the steps.
-class Progress {
- public:
-  // A resumed run starts at step `first`.
-  explicit Progress(std::int64_t steps, std::int64_t first = 0) : steps_(steps), first_(first) {}
-
-  void show(std::int64_t step, double loss) {
-    using Seconds = std::chrono::duration<double>;
-    auto now = std::chrono::steady_clock::now();
-    bool is_last = step >= steps_;
-    bool is_due = is_terminal_ ? now - shown_ > Seconds(0.1) : step * 10 / steps_ > tenths_;
-    if (!is_last && !is_due) return;
-    shown_ = now;
-    tenths_ = step * 10 / steps_;
-    double rate = static_cast<double>(step - first_) / Seconds(now - start_).count();
-    std::printf("%sstep %ld/%ld  loss %.3f  %.0f steps/s%s", is_terminal_ ? "\r" : "", long{step}, long{steps_}, loss,
-                rate, is_terminal_ && !is_last ? "   " : "\n");
-    std::fflush(stdout);
-  }
-
- private:
-  std::int64_t steps_;
-  std::int64_t first_;
-  std::int64_t tenths_ = -1;
-  bool is_terminal_ = isatty(STDOUT_FILENO) != 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point shown_;
-};
+// What train() is told by the options of add_training_options().
+inline TrainOptions train_options(const TrainingOptions& options) {
+  TrainOptions train{.steps = options.steps,
+                     .mode = mode_of(options.mode),
+                     .steps_per_launch = options.steps_per_launch,
+                     .records = {"loss"}};
+  train.save = {.folder = options.save, .every = options.save_every};
+  train.log_file = options.metrics;
+  return train;
+}
 
 }  // namespace graphsink::cli

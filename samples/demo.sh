@@ -82,9 +82,10 @@ for mode in interactive-serial sink; do
 done
 gs_say 'gpt: 40 steps, and 20 that are saved and go on to 40'
 gpt=("$bin/train_text" "$text" --model gpt --decay-steps 40 --dropout 0.1)
-run undisturbed "${gpt[@]}" --steps 40 --save "$out/undisturbed.safetensors" || exit 2
-run interrupted "${gpt[@]}" --steps 20 --save "$out/interrupted.safetensors" >/dev/null || exit 2
-run resumed "${gpt[@]}" --steps 40 --resume "$out/interrupted.safetensors" --save "$out/resumed.safetensors" || exit 2
+rm -rf "$out/undisturbed" "$out/resumed"
+run undisturbed "${gpt[@]}" --steps 40 --save "$out/undisturbed" || exit 2
+run interrupted "${gpt[@]}" --steps 20 --save "$out/resumed" >/dev/null || exit 2
+run resumed "${gpt[@]}" --steps 40 --save "$out/resumed" || exit 2
 gs_say 'measuring all workloads op by op and as one launch a step, 100 steps each'
 measure bench --mode interactive-serial,interactive-parallel,sink
 gs_say 'measuring them once more, op by op with each op alone, and as launches of one thread'

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 PROGRAM = "graphsink-bench"
 WORKLOADS = ["chain", "wide", "mlp", "charmlp", "lstm", "lstm-scan", "gpt", "hetero", "jacobi", "branch", "dynamic", "nonzero", "generate"]
@@ -131,6 +132,32 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual((row["ratio"], row["launches"], row["captures"]), (1, 0, 0))
             if row["mode"] == "sink" and row["repeats"] == 20:
                 self.assertGreaterEqual(row["launches"], 200 - 10 * 8, "each size is captured after 8 steps at the latest")
+
+    def test_loading(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, drawing = pathlib.Path(folder, "report.json"), pathlib.Path(folder, "drawing.svg")
+            command = [PROGRAM.with_name("loading"), "--steps-per-launch", "2,5", "--workers", "1,3", "--steps", "10",
+                       "--windows", "1", "--json", path]
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            found = json.loads(path.read_text())
+            ways = ["resident", "sync", "async, 1 worker", "async, 3 workers"]
+            self.assertEqual([(row["steps_per_launch"], row["loading"]) for row in found["rows"]],
+                             [(steps, way) for steps in (2, 5) for way in ways])
+            for row in found["rows"]:
+                self.assertGreater(row["step_us"], 0)
+                self.assertEqual("idle_share" in row, row["loading"] != "resident")
+            self.assertEqual([timeline["loading"] for timeline in found["timelines"]], ways[1:])
+            for timeline in found["timelines"]:
+                device = timeline["lanes"][-1]
+                self.assertEqual([span["launch"] for span in device["spans"]], list(range(8)))
+                for launch in range(8):  # a launch runs when all of it was prepared
+                    prepared = [span["end_us"] for lane in timeline["lanes"][:-1] for span in lane["spans"]
+                                if span["launch"] == launch]
+                    self.assertLessEqual(max(prepared), device["spans"][launch]["begin_us"])
+            draw = pathlib.Path(__file__).parent.parent / "profiling" / "loading_timeline.py"
+            subprocess.run([sys.executable, draw, path, drawing], check=True)
+            rows = xml.etree.ElementTree.parse(drawing).getroot().findall("{http://www.w3.org/2000/svg}rect")
+            self.assertGreaterEqual(len(rows), 3 * 2 * 8)
 
     def test_grouping_of_steps_changes_nothing(self):
         for mode in ("sink", "interactive-serial", "automatic"):

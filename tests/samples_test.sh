@@ -106,7 +106,7 @@ evaluation=() # small on the software device, where threads are slow
 [[ $flavour != emulated ]] || evaluation=(--evaluate-on 64)
 text_arguments=(--steps 45 --seed 3 "${evaluation[@]}")
 prints train_text "$plan" ' embedding .* f32\[64, 8, 16\]' '^training on LICENSE \(11358 characters' \
-  '^step 45/45  loss [0-9.]+  [0-9]+ steps/s$' '^continuation:$' -- "$bin/train_text" "${text_arguments[@]}"
+  '^step 45/45  loss [0-9.]+  [0-9.]+ steps/s$' '^continuation:$' -- "$bin/train_text" "${text_arguments[@]}"
 result >"$work/text"
 [[ $(wc -c <"$work/text") -gt 200 ]] || fail 'train_text: the continuation is too short'
 for options in '--mode interactive-serial' '--mode interactive-parallel' '--steps-per-launch 1' '--steps-per-launch 16'; do
@@ -118,21 +118,24 @@ done
 printf 'abcdefgh%.0s' {1..100} >"$work/letters.txt"
 # A run that is saved, ended and resumed writes the same checkpoint as one that is not, bit for bit.
 checkpoints=(--evaluate-every 20 --decay-steps 40 "${evaluation[@]}")
-prints 'train_text --save' '^held out at step 20: [0-9.]+ nats a character$' '^saved .*/whole at step 40$' -- \
-  "$bin/train_text" "${checkpoints[@]}" --steps 40 --save "$work/whole"
-prints 'train_text --save half' '^saved .*/half at step 20$' -- \
+last=step-000000000040.safetensors
+prints 'train_text --save' '^evaluation at step 20: nats a character [0-9.]+$' "^ended at step 40: .*saved .*/whole/$last$" -- \
+  "$bin/train_text" "${checkpoints[@]}" --steps 40 --save "$work/whole" --save-every 15
+prints 'train_text --save half' '^ended at step 20: ' -- \
   "$bin/train_text" "${checkpoints[@]}" --steps 20 --save "$work/half"
-prints 'train_text --resume' '^resumed .*/half at step 20$' '^step 40/40 ' -- \
-  "$bin/train_text" "${checkpoints[@]}" --steps 40 --resume "$work/half" --save "$work/resumed" --mode interactive-serial
-cmp -s "$work/whole" "$work/resumed" || fail 'train_text: a resumed run writes another checkpoint'
+prints 'train_text goes on' '^goes on at step 20 from .*/half/step-000000000020.safetensors$' '^step 40/40 ' -- \
+  "$bin/train_text" "${checkpoints[@]}" --steps 40 --save "$work/half" --mode interactive-serial --loader sync
+cmp -s "$work/whole/$last" "$work/half/$last" || fail 'train_text: a resumed run writes another checkpoint'
 refuses 'another model' "error: .*whole.*metadata \"model\": expected gpt, seen charmlp.*remedy: ." \
-  "$bin/train_text" --model gpt --resume "$work/whole"
-head -c 100 "$work/whole" >"$work/cut"
-refuses 'a truncated checkpoint' 'error: .*cut: header size.*remedy: .' "$bin/train_text" --resume "$work/cut"
-refuses 'another text' 'error: .*whole: tensor .*shape.*remedy: .' "$bin/train_text" --resume "$work/whole" "$work/letters.txt"
+  "$bin/train_text" --model gpt --save "$work/whole"
+refuses 'another text' 'error: .*whole/step.*: an epoch had .*batches.*remedy: .' \
+  "$bin/train_text" --save "$work/whole" "$work/letters.txt"
+mkdir "$work/cut"
+head -c 100 "$work/whole/$last" >"$work/cut/$last"
+refuses 'a truncated checkpoint' 'error: .*cut/step.*: header size.*remedy: .' "$bin/train_text" --save "$work/cut"
 if [[ $flavour == cpu ]]; then # at full size these take too long on the software device
   for model in lstm gpt; do
-    prints "train_text --model $model" "$plan" '^step 4/4 ' '^held out at step 4: ' '^continuation:$' -- \
+    prints "train_text --model $model" "$plan" '^step 4/4 ' '^evaluation at step 4: ' '^continuation:$' -- \
       "$bin/train_text" --model "$model" --steps 4 --dropout 0.1
   done
 fi
@@ -140,7 +143,7 @@ fi
 # On a terminal the progress line is rewritten in place.
 script -qec "$bin/train_text --steps 45 ${evaluation[*]}" "$work/typescript" >"$work/out" 2>"$work/err" </dev/null ||
   fail 'train_text on a terminal'
-grep -qP '\rstep \d+/45  loss [\d.]+  \d+ steps/s' "$work/out" || fail 'train_text: no progress line on a terminal'
+grep -qP '\rstep \d+/45  \[=* *\]  loss [\d.]+  [\d.]+ steps/s' "$work/out" || fail 'train_text: no progress line on a terminal'
 
 # Real digits where they are, else made-up ones, and the sample says so.
 steps=1000
@@ -153,7 +156,7 @@ if [[ $flavour != emulated ]]; then
 fi
 
 # The order of the batches depends neither on who reads them nor on the steps of a launch.
-prints 'train_mnist, one step a launch' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 1 --workers 0
+prints 'train_mnist, one step a launch' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 1 --loader sync
 result >"$work/one"
 prints 'train_mnist, many workers' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 7 --workers 4
 result >"$work/many"
@@ -211,9 +214,8 @@ refuses 'unwritable report' "error: .*report\.json.*$remedy" \
 
 refuses 'a directory as report' "error: .*it is a directory.*$remedy" \
   "$bin/graphsink-bench" --workload chain --json "$work/empty"
-refuses 'a device as checkpoint' "error: .*/dev/null.*it is a device.*$remedy" "$bin/train_text" --save /dev/null
-refuses 'no directory for the checkpoint, before training' "error: .*nowhere/file.*remedy: make its directory" \
-  timeout 60 "$bin/train_text" --steps 100000000 --save "$work/nowhere/file"
+refuses 'a device as folder, before training' "error: .*/dev/null.*the folder cannot be made.*$remedy" \
+  timeout 60 "$bin/train_text" --steps 100000000 --save /dev/null
 
 # What is printed to a full device is lost, and that is an error.
 for sample in 01_hello 02_eager 03_custom_cpu_op 04_custom_cuda_op 05_control_flow 06_two_devices 07_side_effects \

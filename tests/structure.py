@@ -23,7 +23,7 @@ LAYERS = {
     "api": ["base", "ir", "passes", "device", "kernels", "build", "exec"],
     "capture": ["base", "ir", "passes", "device", "kernels", "exec"],
     "loader": ["base"],
-    "train": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "loader"],
+    "train": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "loader", "checkpoint"],
     "checkpoint": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api"],
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)

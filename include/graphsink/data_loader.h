@@ -23,6 +23,12 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // several threads at once. It must depend on its arguments alone, so that a run can be repeated and resumed.
 using Prepare = std::function<void(const SampleKey& key, SampleMemory from, SampleMemory to)>;
 
+// What next() does if workers have made only some batches of the launch that it is called for.
+enum class WhenStarved : std::uint8_t {
+  wait,    // waits for the others
+  shrink,  // returns a launch of those that are there, but waits for one
+};
+
 struct LoaderOptions {
   // Steps of a launch: next() gives the program so many batches, or fewer at the end of an epoch, and
   // where batches of another size follow. Results do not depend on it.
@@ -32,6 +38,7 @@ struct LoaderOptions {
   int workers = 1;
   // Launches that workers prepare ahead of the one that next() returns, at least 1. Each takes memory for its batches.
   int ahead = 2;
+  WhenStarved when_starved = WhenStarved::wait;  // results do not depend on it
   // None: the bytes of each field go to the feed of the same number as they are, straight into the memory from which
   // the device reads.
   Prepare prepare{};
@@ -54,16 +61,24 @@ struct LoaderReport {
   std::int64_t launches = 0;
   std::int64_t batches = 0;
   std::int64_t samples = 0;  // with those that pad batches
-  // Launches for whose data next() had to wait, so that the device may have had nothing to do: a sign that
+  // Launches whose batches were not all there when next() was called, and those of them that were shrunk: a sign that
   // workers are too few. Without workers next() does not wait, but reads.
-  std::int64_t starved = 0;
-  double waited_seconds = 0;    // time that next() waited for data
+  std::int64_t starved = 0, shrunk = 0;
+  // Whole batches that were there when next() was called, summed over all calls: divided by the launches, the mean
+  // depth of the queue.
+  std::int64_t ready = 0;
+  double seconds = 0;           // from the first call of next() to the end of the last
+  double waited_seconds = 0;    // time that next() waited for data, or read them itself
   double read_seconds = 0;      // time of all workers together in Source::read()
   double prepared_seconds = 0;  // the same in `prepare`
   int workers = 0;
   // Why fewer launches than LoaderOptions::ahead were prepared ahead, the last time that this was so; or "".
-  std::string obstacle;
+  std::string obstacle{};
 };
+// The largest part of the time, from 0 to 1, in which the device can have had nothing to do for want of data.
+double idle_share(const LoaderReport& report);
+// How many workers would have kept up with the program, by what reading and preparing took; at least 1.
+int workers_to_keep_up(const LoaderReport& report);
 // Prints the report, and which option to change.
 std::string to_string(const LoaderReport& report);
 
@@ -75,8 +90,8 @@ std::string to_string(const LoaderReport& report);
 // Threads: used by the thread that uses the program. Lifetime: the program must exist, and must not be moved, as long
 // as next() is called; the Loader keeps the source. Its destructor waits for the workers to finish their sample.
 // Errors: what Source::read(), `prepare`, Program::stage() or Program::write() throw, next() throws in the place of the
-// launch that it is about, once the launches before it were returned. Nothing is skipped: the next call tries that
-// launch again.
+// batch that it is about, once the batches before it were returned. Nothing is skipped: the next call tries that
+// batch again.
 class Loader {
  public:
   // One field of the source for each feed; with LoaderOptions::prepare all fields are read, and `feeds` may have other
@@ -92,7 +107,14 @@ class Loader {
   // Writes the slices of the next launch to the program and returns how many steps it has. 0 at the end of an epoch;
   // the call after that begins the next one.
   std::int64_t next(Where where = Where::current());
+  // The same for a launch of at most `most` steps, for a program that is to stop there: it is evaluated, or saved. What
+  // was prepared behind them is the next launch. Throws Error if `most` is less than 1.
+  std::int64_t next(std::int64_t most, Where where = Where::current());
 
+  // LoaderOptions::steps_per_launch of the launches that are not prepared yet.
+  void set_steps_per_launch(std::int64_t steps, Where where = Where::current());
+
+  std::int64_t batches(Where where = Where::current()) const;  // in an epoch
   LoaderPosition position(Where where = Where::current()) const;
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());

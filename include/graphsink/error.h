@@ -49,6 +49,7 @@ enum class ErrorCode : std::uint8_t {
   device_lost,    // nothing more can run on the device in this process: restart it from a checkpoint
   step_failed,    // a step committed nothing, because of its numbers or because the body of an op threw
   io,             // a file cannot be read or written, or holds something else than was expected
+  stopped,        // the condition of a stop_when() held: that step was committed, and the run ended with it
 };
 // "out_of_memory".
 std::string_view to_string(ErrorCode code);

@@ -218,6 +218,7 @@ struct RecordOptions {
 constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
 constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxRecordElements = 4096;  // elements of one value
+constexpr std::size_t kMaxStops = 8;               // conditions of Graph::stop_when()
 
 // A computation under construction. Used by one thread at a time. compile() takes a snapshot: nodes that are added
 // later are not part of the compiled Program. Every call on a Graph that was moved from throws Error.
@@ -268,6 +269,12 @@ class Graph {
   // room for them. Throws Error for a second record with the same name, for a value that is not made of 1 to
   // kMaxRecordElements floats or has an open dimension, and for a capacity that is negative or too large.
   void record(std::string name, Arg value, const RecordOptions& options = {});
+  // Ends the run with the first step in which `condition`, a boolean scalar, holds. That step commits, and no step
+  // after it does: of a launch of many steps the rest is left out, and steps that were issued meanwhile commit nothing.
+  // The next call that reports failed steps (Program::sync()) throws Error with ErrorCode::stopped and the number of
+  // the step. The run that follows begins with the next step. Throws Error for a value of another type, and for more
+  // than kMaxStops conditions in a graph.
+  void stop_when(Arg condition);
   // Makes the value that the last step of a run computes readable by Program::output(name) and
   // Program::output(value).
   void output(std::string name, Arg value);

@@ -32,6 +32,7 @@
 #include "graphsink/stream.h"
 #include "graphsink/target.h"
 #include "graphsink/tensor.h"
+#include "graphsink/train.h"
 #include "graphsink/type.h"
 #include "graphsink/version.h"
 #endif

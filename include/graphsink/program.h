@@ -48,6 +48,9 @@ class StagedSlices {
   std::span<std::byte> bytes(std::int64_t i, Where where = Where::current()) const {
     return {static_cast<std::byte*>(address(i, type_.dtype, where)), type_.bytes()};
   }
+  // Takes the first n slices out of these, for a run of fewer steps than were staged. The others stay, in the same
+  // memory, and are numbered from 0 again. Throws Error unless n is from 1 to size().
+  StagedSlices take(std::int64_t n, Where where = Where::current());
 
  private:
   friend class Program;

@@ -18,6 +18,7 @@ enum class StepError : std::int32_t {
   iterations,  // number of iterations after which a loop was stopped
   body,        // an index that is the number of no body of a switch_
   size,        // the number of elements that were found, for which the result has no room
+  stopped,     // number of the stop_when() whose condition held in a step that was committed
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);

@@ -106,8 +106,36 @@ HD void tell_failure(Progress* progress, const StepState* step) {
   tell_host(&progress->failed, 1);
 }
 
+struct Stops {
+  const bool* condition[kMaxStops];
+  int count = 0;
+};
+
+// What the last thread or launch of a step does, once its records are kept.
+HD void end_of_step(StepState* step, const Stops& stops, Progress* progress) {
+  const std::uint32_t ok = step->ok;
+  int stop = 0;
+  while (stop < stops.count && !*stops.condition[stop]) ++stop;
+  const bool stops_here = ok != 0 && stop < stops.count;
+  if (stops_here) {
+    step->error_node = kStopNode;
+    step->error_step = step->step;
+    step->error = StepError::stopped;
+    step->error_index = stop;
+  }
+  if (ok != 0) {
+    ++step->step;
+    tell_host(&progress->records, ++step->records);
+  }
+  if (ok == 0 || stops_here) tell_failure(progress, step);
+  ++step->slice;
+  step->more = ok != 0 && !stops_here && step->slice < step->end_slice;
+  tell_time(step, ok);
+}
+
 // Keeps each value in its ring; the launch with the last of them ends the step. One block.
-__global__ void keep_records(Records records, int count, bool is_last, StepState* step, Progress* progress) {
+__global__ void keep_records(Records records, int count, bool is_last, Stops stops, StepState* step,
+                             Progress* progress) {
   wait_for_inputs();
   std::uint32_t ok = step->ok, recorded = step->records;
   fence_for_host();  // who sees a value of this step sees that the steps before it have ended
@@ -123,27 +151,24 @@ __global__ void keep_records(Records records, int count, bool is_last, StepState
     for (int k = thread; k < elements; k += threads) place[k] = read_float(records.value[i], records.dtype[i], k);
   }
   __syncthreads();  // all have read the step block
-  if (!is_last || threadIdx.x != 0) return;
-  if (ok != 0) {
-    step->records = recorded + 1;
-    ++step->step;
-  }
-  ++step->slice;
-  step->more = ok != 0 && step->slice < step->end_slice;
-  if (ok != 0) {
-    tell_host(&progress->records, recorded + 1);
-  } else {
-    tell_failure(progress, step);
-  }
-  tell_time(step, ok);
+  if (is_last && threadIdx.x == 0) end_of_step(step, stops, progress);
+}
+
+// Of inputs behind the records.
+Stops stops_of(const BodyArgs& a, int records) {
+  Stops stops{};
+  for (int i = records; i < a.inputs(); ++i) stops.condition[stops.count++] = a.in<bool>(i);
+  return stops;
 }
 
 void end_cuda(CudaArgs& a) {
   const auto& attrs = a.attrs<EndAttrs>();
+  const auto all = static_cast<int>(attrs.capacities.size());
+  const Stops stops = stops_of(a, all);
   auto* ring = a.out<double>(0);
-  for (int first = 0; first == 0 || first < a.inputs(); first += kRecords) {
+  for (int first = 0; first == 0 || first < all; first += kRecords) {
     Records records{};
-    int count = std::min(a.inputs() - first, kRecords);
+    int count = std::min(all - first, kRecords);
     for (int i = 0; i < count; ++i) {
       const std::int64_t capacity = attrs.capacities[at(first + i)], elements = a.in_type(first + i).shape.size();
       records.value[i] = a.in<void>(first + i);
@@ -152,7 +177,7 @@ void end_cuda(CudaArgs& a) {
       records.capacity[i] = static_cast<std::uint32_t>(capacity);
       records.dtype[i] = a.in_type(first + i).dtype;
     }
-    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= a.inputs(), state_of(a),
+    a.launch(keep_records, Extent{}, Extent{32}, 0, records, count, first + kRecords >= all, stops, state_of(a),
              attrs.progress);
   }
 }
@@ -160,25 +185,18 @@ void end_cuda(CudaArgs& a) {
 void end_cpu(const CpuArgs& a) {
   StepState* step = state_of(a);
   const auto& attrs = a.attrs<EndAttrs>();
-  bool ok = step->ok != 0;
-  if (ok) {
+  const auto records = static_cast<int>(attrs.capacities.size());
+  if (step->ok != 0) {
     auto* ring = a.out<double>(0);
-    for (int i = 0; i < a.inputs(); ++i) {
+    for (int i = 0; i < records; ++i) {
       const std::int64_t capacity = attrs.capacities[at(i)], elements = a.in_type(i).shape.size();
       double* place = ring + step->records % capacity * elements;
       for (std::int64_t k = 0; k < elements; ++k)  // the host may read the old ones
         put(place[k], read_float(a.in<void>(i), a.in_type(i).dtype, k));
       ring += capacity * elements;
     }
-    ++step->records;
-    ++step->step;
-    tell_host(&attrs.progress->records, step->records);
-  } else {
-    tell_failure(attrs.progress, step);
   }
-  ++step->slice;
-  step->more = ok && step->slice < step->end_slice;
-  tell_time(step, ok ? 1 : 0);
+  end_of_step(step, stops_of(a, records), attrs.progress);
 }
 
 const OpDef end_op{.name = "end_step",

@@ -1,6 +1,7 @@
 #include "samples/models/text_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace graphsink::models {
@@ -20,7 +21,7 @@ struct Windows {
     return copy(first, count, Shape{count, batch, context}, 0, context);
   }
   Tensor targets(std::int64_t first, std::int64_t count) const {
-    return copy(first, count, Shape{count, batch * predictions}, context - predictions + 1, predictions);
+    return copy(first, count, Shape{count, batch, predictions}, context - predictions + 1, predictions);
   }
   std::vector<Feed> feeds(const Value& x, const Value& t) const {
     return {{x, [w = *this](std::int64_t first, std::int64_t count) { return w.contexts(first, count); }},
@@ -78,8 +79,9 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
   Model model;
   model.name = text_model.name;
   Value x = model.graph.feed("x", i32, {options.batch, text_model.context});
-  Value t = model.graph.feed("t", i32, {options.batch * text_model.predictions});
-  Value loss = cross_entropy(text_model.logits(x, options.dropout), t);
+  Value t = model.graph.feed("t", i32, {options.batch, text_model.predictions});
+  Value logits = text_model.logits(x, options.dropout);
+  Value loss = cross_entropy(logits, flatten(t, 0));
   std::vector<ParameterGroup> groups(2);
   groups[1].weight_decay = 0;
   for (const Variable& parameter : text_model.parameters)
@@ -102,6 +104,17 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
   return model;
 }
 
+std::shared_ptr<const graphsink::Source> training_windows(const TextModel& model, std::shared_ptr<const Text> text) {
+  const std::int64_t places = training_characters(*text) - model.context;
+  const std::int64_t context = model.context, predictions = model.predictions;
+  return function_source(places, {{"x", {i32, {context}}}, {"t", {i32, {predictions}}}},
+                         [=](std::int64_t place, SampleMemory to) {
+                           const std::int32_t* window = text->tokens.data() + place;
+                           std::memcpy(to[0].data(), window, to[0].size());
+                           std::memcpy(to[1].data(), window + context - predictions + 1, to[1].size());
+                         });
+}
+
 Evaluation::Evaluation(const TextModel& model, std::shared_ptr<const Text> text, DeviceId device,
                        std::int64_t predictions) {
   std::int64_t begin = training_characters(*text);
@@ -110,8 +123,9 @@ Evaluation::Evaluation(const TextModel& model, std::shared_ptr<const Text> text,
   std::int64_t batch = std::max<std::int64_t>(predictions / kEvaluationBatches / model.predictions, 1);
   std::int64_t windows = batch * kEvaluationBatches, last_place = held_out - model.context - 1;
   Value x = graph_.feed("x", i32, {batch, model.context});
-  Value t = graph_.feed("t", i32, {batch * model.predictions});
-  graph_.record("loss", cross_entropy(model.logits(x, 0), t));
+  Value t = graph_.feed("t", i32, {batch, model.predictions});
+  Value logits = model.logits(x, 0);
+  graph_.record("loss", cross_entropy(logits, flatten(t, 0)));
   program_ = std::make_unique<Program>(compile(graph_, {.target = device}));
   auto place = [=](std::int64_t i) { return begin + i * last_place / (windows - 1); };
   for (const Feed& feed : Windows{text, model.context, model.predictions, batch, place}.feeds(x, t))

@@ -76,6 +76,10 @@ std::int64_t training_characters(const Text& text);
 // Cross entropy and AdamW on windows from random places of the training part. Throws Error for a text too short.
 Model train(const TextModel& model, std::shared_ptr<const Text> text, const TextTraining& options);
 
+// The windows of the training part for a Loader, one from each place, with fields of the names of the feeds. Throws
+// Error for a text too short.
+std::shared_ptr<const graphsink::Source> training_windows(const TextModel& model, std::shared_ptr<const Text> text);
+
 // Measures on the held-out part.
 class Evaluation {
  public:

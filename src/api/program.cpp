@@ -113,6 +113,29 @@ void* StagedSlices::address(std::int64_t i, DType dtype, const Where& where) con
   return memory_ + i * stride_;
 }
 
+StagedSlices StagedSlices::take(std::int64_t n, Where where) {
+  if (n < 1 || n > slices_) {
+    throw Error("StagedSlices", where, "take " + std::to_string(n) + " of " + std::to_string(slices_) + " slices",
+                slices_ > 0 ? "take at least one, and at most size()" : "stage() slices, and take some before write()");
+  }
+  StagedSlices first;
+  first.staged_.reset(new Staged(*staged_));
+  first.staged_->slices.slices = n;
+  first.type_ = type_;
+  first.slices_ = n;
+  first.stride_ = stride_;
+  first.memory_ = memory_;
+  if (n == slices_) {
+    *this = StagedSlices();
+    return first;
+  }
+  memory_ += n * stride_;
+  slices_ -= n;
+  staged_->slices.slices = slices_;
+  staged_->slices.memory = {staged_->slices.memory, memory_};
+  return first;
+}
+
 StagedSlices Program::stage(const Value& feed, std::int64_t slices, Where where) {
   return stage_shape(feed, slices, nullptr, where);
 }

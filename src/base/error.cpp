@@ -32,7 +32,8 @@ std::string to_string(const Where& where) {
 }
 
 std::string_view to_string(ErrorCode code) {
-  constexpr std::string_view kNames[] = {"misuse", "unavailable", "out_of_memory", "device_lost", "step_failed", "io"};
+  constexpr std::string_view kNames[] = {"misuse",      "unavailable", "out_of_memory", "device_lost",
+                                         "step_failed", "io",          "stopped"};
   return kNames[static_cast<std::size_t>(code)];
 }
 

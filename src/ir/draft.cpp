@@ -9,6 +9,7 @@ Draft::Draft(GraphData& graph)
       nodes_(graph.nodes.size()),
       regions_(graph.regions.size()),
       records_(graph.records.size()),
+      stops_(graph.stops.size()),
       outputs_(graph.outputs.size()),
       next_made_(graph.next_made),
       variables_(graph.variables) {
@@ -29,6 +30,7 @@ void Draft::take_back() {
   std::erase_if(graph_.variable_index, [&](const auto& item) { return at(item.second) >= variables_.size(); });
   graph_.variables = variables_;
   graph_.records.erase(graph_.records.begin() + static_cast<std::ptrdiff_t>(records_), graph_.records.end());
+  graph_.stops.erase(graph_.stops.begin() + static_cast<std::ptrdiff_t>(stops_), graph_.stops.end());
   graph_.outputs.erase(graph_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs_), graph_.outputs.end());
   std::erase_if(graph_.numbers, [&](const auto& item) { return item.second.node >= end; });
   if (graph_.random_state.node >= end) graph_.random_state = {};

@@ -199,6 +199,22 @@ void Graph::record(std::string name, Arg value, const RecordOptions& options) {
   graph.records.push_back({std::move(name), ref, value.where(), options.capacity > 0 ? capacity : 0});
 }
 
+void Graph::stop_when(Arg condition) {
+  GraphData& graph = data_of(*this, condition.where());
+  ValueRef ref = resolve(graph, condition, "stop_when");
+  const TensorType& type = graph.type(ref);
+  if (type.dtype != DType::boolean || type.shape.rank() != 0) {
+    throw Error("stop_when", condition.where(), "the condition is " + to_string(type) + ", not a boolean scalar",
+                "compare with a number, and reduce with any() or all()");
+  }
+  if (graph.stops.size() == kMaxStops) {
+    throw Error("stop_when", condition.where(),
+                "the graph has " + std::to_string(kMaxStops) + " conditions to stop already",
+                "join some by logical_or()");
+  }
+  graph.stops.push_back({"", ref, condition.where()});
+}
+
 void Graph::output(std::string name, Arg value) {
   GraphData& graph = data_of(*this, value.where());
   check_name(graph.outputs, name, "output", value.where());

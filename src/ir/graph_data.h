@@ -196,6 +196,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<VariableUse> variables;
   std::map<const VariableData*, int> variable_index;
   std::vector<NamedValue> records;
+  std::vector<NamedValue> stops;  // conditions of stop_when(), without names
   std::vector<NamedValue> outputs;
   std::map<std::pair<std::uint64_t, DType>, ValueRef> numbers;  // constants made from numbers, by their bits
   ValueRef random_state{};                                      // the only node of its op

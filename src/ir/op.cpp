@@ -32,6 +32,8 @@ std::string to_string(StepError error, std::int64_t index) {
       return "index " + std::to_string(index) + " is the number of none of its bodies";
     case StepError::size:
       return "it found " + std::to_string(index) + " elements, and its result has no room for them";
+    case StepError::stopped:
+      return "its condition held";
     case StepError::unknown:
       break;
   }

@@ -9,6 +9,9 @@ namespace graphsink {
 
 struct StepTimes;
 
+// StepState::error_node after a step at which the run stops: the number of no node.
+constexpr std::int32_t kStopNode = 0x7fffffff;
+
 // In device memory, one for each program. The base is for all bodies; the rest is for the plan's own begin and end
 // nodes.
 struct StepState : StepBlock {

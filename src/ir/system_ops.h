@@ -14,10 +14,12 @@ struct SystemOps {
   // feed, filled from slice step->slice of its ring (address + stride * slice). Sets ok to 1 unless an earlier error is
   // still unseen (error_node >= 0): then the step commits nothing.
   const OpDef* begin_step = nullptr;
-  // Last node of every step. Inputs: the floats of each record. Output: f64, the rings of all records in host memory
-  // that the device can write; EndAttrs has their sizes. If ok: stores each record at place records % capacity of its
-  // ring, then ++records and ++step. Otherwise reports the reason in Progress. Always: ++slice, more = ok && slice <
-  // end_slice. If StepState::times is not null, reports how long the step took.
+  // Last node of every step. Inputs: the floats of each record, then the conditions of stop_when(), at most
+  // kMaxStops. Output: f64, the rings of all records in host memory that the device can write; EndAttrs has their
+  // sizes. If ok: stores each record at place records % capacity of its ring, then ++records and ++step; and if a
+  // condition holds, leaves an error (StepError::stopped) that makes all later steps fail. Reports in Progress why this
+  // step or the next one fails. Always: ++slice, more = this and the next step do not fail && slice < end_slice. If
+  // StepState::times is not null, reports how long the step took.
   const OpDef* end_step = nullptr;
   // Commits assigned values: inputs (variable, value) pairs, the variables Access::write. Nothing if ok is 0.
   const OpDef* store = nullptr;

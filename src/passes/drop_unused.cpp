@@ -78,6 +78,7 @@ class Dropping {
 
   void mark_roots() {
     for (const NamedValue& record : ir_.records) mark(record.value);
+    for (const NamedValue& stop : ir_.stops) mark(stop.value);
     for (const IrOutput& output : ir_.outputs) mark(output.value);
     for (const VariableUse& use : ir_.variables)
       if (use.assigned.node >= 0) mark(use.assigned), mark(use.read);

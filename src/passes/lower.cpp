@@ -367,6 +367,8 @@ class Lowering {
       attrs.capacities.push_back(capacity);
       add_operand(end, buffer, type(record.value));
     }
+    for (const NamedValue& stop : ir_.stops)
+      add_operand(end, values_.kept(values_.on_device(0, stop.value)), type(stop.value));
     end.attrs = std::move(attrs);
     end.inputs = static_cast<int>(end.operands.size());
     TensorType ring{DType::f64, {static_cast<std::int64_t>(ring_bytes(plan_) / sizeof(double))}};

@@ -69,7 +69,7 @@ struct PlannerIr {
   std::vector<IrRegion> regions;  // [0] is the step.
   std::vector<VariableUse> variables;
   std::map<const VariableData*, int> variable_index;
-  std::vector<NamedValue> records;
+  std::vector<NamedValue> records, stops;
   std::vector<IrOutput> outputs;
   // By node, set by unroll(): its own number in the user's graph, or -1 if a pass added it. Copies of a node have the
   // same number. Empty as long as nodes stand at the places they have in the user's graph.
@@ -81,7 +81,7 @@ struct PlannerIr {
   const TensorType& type(ValueRef v) const { return node(v).outputs[at(v.output)]; }
   std::vector<TensorType> types(const std::vector<ValueRef>& values) const;
   // Calls visit(ValueRef&) for every use of a value that is not an input of a node: results and stacks of regions,
-  // records, outputs and what Variables are assigned.
+  // records, stops, outputs and what Variables are assigned.
   template <class Visit>
   void for_each_result(Visit&& visit) {
     for_each_result(*this, visit);
@@ -102,6 +102,7 @@ struct PlannerIr {
   static void for_each_result(Ir& ir, Visit& visit) {
     for (auto& region : ir.regions) for_each_result_of(region, visit);
     for (auto& record : ir.records) visit(record.value);
+    for (auto& stop : ir.stops) visit(stop.value);
     for (auto& output : ir.outputs) visit(output.value);
     for (auto& use : ir.variables)
       if (use.assigned.node >= 0) visit(use.assigned);

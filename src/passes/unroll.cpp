@@ -114,8 +114,10 @@ class Unrolling {
     next_.variables = ir_.variables;
     next_.variable_index = ir_.variable_index;
     next_.records = ir_.records;
+    next_.stops = ir_.stops;
     next_.outputs = ir_.outputs;
     for (NamedValue& record : next_.records) record.value = renamed(record.value);
+    for (NamedValue& stop : next_.stops) stop.value = renamed(stop.value);
     for (IrOutput& output : next_.outputs) output.value = renamed(output.value);
     for (VariableUse& use : next_.variables) {
       use.read = ir_.node(use.read).is_live ? renamed(use.read) : ValueRef{};

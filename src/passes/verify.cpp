@@ -34,6 +34,7 @@ PlannerIr copy_of(const GraphData& graph) {
   ir.variables = graph.variables;
   ir.variable_index = graph.variable_index;
   ir.records = graph.records;
+  ir.stops = graph.stops;
   for (const NamedValue& output : graph.outputs) ir.outputs.push_back({output.name, output.value, output.value});
   return ir;
 }

@@ -1,105 +1,25 @@
 #include "graphsink/data_loader.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "base/fork_mark.h"
 #include "base/number_text.h"
 #include "base/thread.h"
+#include "train/launch.h"
 
 namespace graphsink {
-// Parts of Loader::Impl.
-namespace data_loading {
-
-using Clock = std::chrono::steady_clock;
+namespace {
 
 constexpr int kMostWorkers = 256;
 
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// A feed, and what it takes of a sample.
-struct Part {
-  Value feed;
-  TensorType type;        // type of one sample
-  std::size_t field = 0;  // number of the field that it takes as it is, where samples are not prepared
-};
-
-// A launch in the making. The mutex of the workers guards all but the memory of the slices, of which each sample has a
-// place of its own.
-struct Launch {
-  std::vector<Batch> batches;        // batches of one size
-  std::vector<StagedSlices> slices;  // by feed, then those of the mask
-  LoaderPosition begin, end;
-  bool ends_epoch = false;
-  std::int64_t taken = 0, done = 0;  // numbers of samples
-  std::int64_t failed = -1;          // number of the first sample that failed; -1: none
-  std::exception_ptr error;
-
-  std::int64_t batch_size() const { return static_cast<std::int64_t>(batches[0].samples.size()); }
-  std::int64_t samples() const { return batch_size() * static_cast<std::int64_t>(batches.size()); }
-  bool is_done() const { return done == samples(); }
-};
-
-struct Seconds {
-  double read = 0, prepared = 0;
-};
-
-// Everything that a thread needs to read samples.
-class Reader {
- public:
-  Reader(const Source& source, const std::vector<Part>& parts, const Prepare& prepare, std::uint64_t seed, Where where)
-      : source_(source),
-        parts_(parts),
-        prepare_(prepare),
-        seed_(seed),
-        where_(where),
-        from_(source.fields().size()),
-        to_(parts.size()) {
-    if (prepare_)
-      for (const Field& field : source.fields()) raw_.emplace_back(field.type.bytes());
-  }
-
-  Seconds read(const Launch& launch, std::int64_t number) {
-    const std::int64_t size = launch.batch_size(), step = number / size, row = number % size;
-    const std::int64_t sample = launch.batches[static_cast<std::size_t>(step)].samples[static_cast<std::size_t>(row)];
-    for (std::size_t p = 0; p < parts_.size(); ++p) {
-      const std::size_t bytes = parts_[p].type.bytes();
-      to_[p] = launch.slices[p].bytes(step).subspan(static_cast<std::size_t>(row) * bytes, bytes);
-    }
-    if (prepare_) {
-      std::copy(raw_.begin(), raw_.end(), from_.begin());
-    } else {
-      for (std::size_t p = 0; p < parts_.size(); ++p) from_[parts_[p].field] = to_[p];
-    }
-    Seconds took;
-    Clock::time_point start = Clock::now();
-    source_.read(sample, from_, where_);
-    took.read = seconds_since(start);
-    if (!prepare_) return took;
-    start = Clock::now();
-    prepare_({seed_, launch.begin.epoch, sample}, from_, to_);
-    took.prepared = seconds_since(start);
-    return took;
-  }
-
- private:
-  const Source& source_;
-  const std::vector<Part>& parts_;
-  const Prepare& prepare_;
-  const std::uint64_t seed_;
-  const Where where_;                        // line that made the Loader
-  std::vector<std::vector<std::byte>> raw_;  // the fields of a sample that is to be prepared
-  std::vector<std::span<std::byte>> from_, to_;
-};
-
-}  // namespace data_loading
+}  // namespace
 
 using namespace data_loading;
 
@@ -109,8 +29,7 @@ class Loader::Impl {
        std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options, const Where& where)
       : program_(program), source_(std::move(source)), order_(std::move(order)), options_(options) {
     require(source_ != nullptr, "no source", "pass what one of the functions of source.h returns", where);
-    require(options.steps_per_launch >= 1, "steps_per_launch is " + std::to_string(options.steps_per_launch),
-            "give at least one step to a launch", where);
+    set_steps_per_launch(options.steps_per_launch, where);
     require(options.workers >= 0 && options.workers <= kMostWorkers, "workers is " + std::to_string(options.workers),
             "give a number from 0, where next() reads the samples itself, to " + std::to_string(kMostWorkers), where);
     require(options.ahead >= 1, "ahead is " + std::to_string(options.ahead),
@@ -132,33 +51,37 @@ class Loader::Impl {
   ~Impl() { end_workers(); }
   bool is_in_child() const { return fork_mark_.is_in_child(); }
 
-  std::int64_t next(const Where& where) {
+  std::int64_t next(std::int64_t most, const Where& where) {
     fork_mark_.require_parent("Loader::next", where);
+    if (most < 1) throw Error("Loader::next", where, "at most " + std::to_string(most) + " steps", "ask for a step");
     if (std::exchange(epoch_ended_, false)) return 0;
+    if (!began_) began_ = Clock::now();
     plan_ahead(where);
-    const std::shared_ptr<Launch> launch = launches_.front();
-    make(*launch);
-    if (launch->error) {
-      const std::exception_ptr error = launch->error;
+    Launch& launch = *launches_.front();
+    const std::int64_t end = make(launch, std::min(most, launch.size() - launch.given));
+    if (end == launch.given) {
+      const std::exception_ptr error = launch.error;
       restart(position_);  // others may have failed for the same reason
       std::rethrow_exception(error);
     }
-    try {
-      for (StagedSlices& slices : launch->slices) program_.write(std::move(slices), where);
-    } catch (...) {
-      restart(position_);  // some may be written
-      throw;
-    }
-    launches_.pop_front();
-    position_ = launch->end;
-    epoch_ended_ = launch->ends_epoch;
-    const auto steps = static_cast<std::int64_t>(launch->batches.size());
+    const std::int64_t steps = give(launch, end, where);
     ++report_.launches;
     report_.batches += steps;
-    report_.samples += launch->samples();
+    report_.samples += steps * launch.batch_size();
+    report_.seconds = seconds_since(*began_);
+    if (launch.given == launch.size()) {
+      epoch_ended_ = launch.ends_epoch;
+      launches_.pop_front();
+    }
     return steps;
   }
 
+  void set_steps_per_launch(std::int64_t steps, const Where& where) {
+    require(steps >= 1, "steps_per_launch is " + std::to_string(steps), "give at least one step to a launch", where);
+    steps_per_launch_ = steps;
+  }
+
+  std::int64_t batches() const { return order_.batches(); }
   LoaderPosition position() const { return position_; }
 
   void seek(const LoaderPosition& position, const Where& where) {
@@ -286,7 +209,7 @@ class Loader::Impl {
       auto launch = std::make_shared<Launch>();
       launch->begin = planned_;
       LoaderPosition at_batch = planned_;
-      while (static_cast<std::int64_t>(launch->batches.size()) < options_.steps_per_launch &&
+      while (static_cast<std::int64_t>(launch->batches.size()) < steps_per_launch_ &&
              at_batch.batch < order_.batches()) {
         Batch batch = order_.batch(at_batch.epoch, at_batch.batch, where);
         if (!launch->batches.empty() && batch.samples.size() != launch->batches[0].samples.size()) break;
@@ -294,7 +217,6 @@ class Loader::Impl {
         ++at_batch.batch;
       }
       launch->ends_epoch = at_batch.batch == order_.batches();
-      launch->end = launch->ends_epoch ? LoaderPosition{at_batch.epoch + 1, 0} : at_batch;
       try {
         stage(*launch, where);
       } catch (const std::exception& e) {
@@ -303,15 +225,20 @@ class Loader::Impl {
         return;  // those in front go first
       }
       launches_.push_back(launch);
-      planned_ = launch->end;
+      planned_ = launch->ends_epoch ? LoaderPosition{at_batch.epoch + 1, 0} : at_batch;
       if (!workers_.empty()) hand_out(launch);
     }
   }
 
   void stage(Launch& launch, const Where& where) {
-    const auto steps = static_cast<std::int64_t>(launch.batches.size());
-    for (const Part& part : parts_)
+    const std::int64_t steps = launch.size();
+    launch.missing.assign(static_cast<std::size_t>(steps), launch.batch_size());
+    for (const Part& part : parts_) {
       launch.slices.push_back(program_.stage(part.feed, steps, slice_of(part.type.shape, launch.batch_size()), where));
+      const StagedSlices& slices = launch.slices.back();
+      std::byte* first = slices.bytes(0).data();
+      launch.places.push_back({first, steps > 1 ? slices.bytes(1).data() - first : 0});
+    }
     if (!options_.mask) return;
     StagedSlices mask = program_.stage(*options_.mask, steps, Shape{launch.batch_size()}, where);
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -333,18 +260,41 @@ class Loader::Impl {
     return Shape(std::span<const std::int64_t>(dims));
   }
 
-  // Waits until the launch is made, or makes it.
-  void make(Launch& launch) {
+  // Waits until `steps` batches of the launch are made behind those that were given, or makes them; starved, it may be
+  // content with fewer. Returns the end of those that can be given. It is where they begin if the next one failed.
+  std::int64_t make(Launch& launch, std::int64_t steps) {
+    const std::int64_t end = launch.given + steps;
+    const Clock::time_point start = Clock::now();
     if (workers_.empty()) {
-      while (launch.taken < launch.samples()) make_sample(launch, readers_[0], launch.taken++);
-      return;
+      while (launch.failed < 0 && launch.ready < end) make_sample(launch, readers_[0], launch.taken++);
+      report_.waited_seconds += seconds_since(start);
+      return std::min(launch.usable(), end);
     }
     std::unique_lock lock(mutex_);
-    if (launch.is_done()) return;
-    ++report_.starved;
-    const Clock::time_point start = Clock::now();
-    is_done_.wait(lock, [&] { return launch.is_done(); });
-    report_.waited_seconds += seconds_since(start);
+    for (const auto& each : launches_) report_.ready += each->ready - each->given;
+    if (launch.ready < end) {
+      ++report_.starved;
+      const std::int64_t needed = options_.when_starved == WhenStarved::wait ? end : launch.given + 1;
+      is_ready_.wait(lock, [&] { return launch.ready >= needed; });
+      report_.shrunk += launch.ready < end;
+      report_.waited_seconds += seconds_since(start);
+    }
+    return std::min(launch.usable(), end);
+  }
+
+  // Writes the batches up to `end` to the program.
+  std::int64_t give(Launch& launch, std::int64_t end, const Where& where) {
+    const std::int64_t steps = end - launch.given;
+    try {
+      for (StagedSlices& slices : launch.slices) program_.write(slices.take(steps, where), where);
+    } catch (...) {
+      restart(position_);  // some may be written
+      throw;
+    }
+    launch.given = end;
+    position_ = {launch.begin.epoch, launch.begin.batch + end};
+    if (end == launch.size() && launch.ends_epoch) position_ = {launch.begin.epoch + 1, 0};
+    return steps;
   }
 
   // The next launch begins there; what was staged is dropped.
@@ -397,8 +347,7 @@ class Loader::Impl {
       launch.failed = number;
       launch.error = error;
     }
-    ++launch.done;
-    if (launch.is_done()) is_done_.notify_all();
+    if (launch.made(number)) is_ready_.notify_all();
   }
 
   Program& program_;
@@ -411,12 +360,14 @@ class Loader::Impl {
 
   std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
   LoaderPosition position_, planned_;
-  bool epoch_ended_ = false;     // next() has returned the last launch of an epoch
-  std::string obstacle_;         // see LoaderReport
-  std::vector<Reader> readers_;  // for each worker, or for next()
+  std::int64_t steps_per_launch_ = 1;
+  std::optional<Clock::time_point> began_;  // when next() was called first
+  bool epoch_ended_ = false;                // next() has returned the last launch of an epoch
+  std::string obstacle_;                    // see LoaderReport
+  std::vector<Reader> readers_;             // for each worker, or for next()
 
   mutable std::mutex mutex_;
-  std::condition_variable may_take_, is_done_;
+  std::condition_variable may_take_, is_ready_;
   std::deque<std::shared_ptr<Launch>> waiting_;  // those with samples that no worker has taken
   bool is_ended_ = false;
   Seconds seconds_;
@@ -435,7 +386,10 @@ Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
-std::int64_t Loader::next(Where where) { return impl(where).next(where); }
+std::int64_t Loader::next(Where where) { return impl(where).next(std::numeric_limits<std::int64_t>::max(), where); }
+std::int64_t Loader::next(std::int64_t most, Where where) { return impl(where).next(most, where); }
+void Loader::set_steps_per_launch(std::int64_t steps, Where where) { impl(where).set_steps_per_launch(steps, where); }
+std::int64_t Loader::batches(Where where) const { return impl(where).batches(); }
 LoaderPosition Loader::position(Where where) const { return impl(where).position(); }
 void Loader::seek(const LoaderPosition& position, Where where) { impl(where).seek(position, where); }
 LoaderReport Loader::report(Where where) const { return impl(where).report(where); }
@@ -445,18 +399,38 @@ Loader::Impl& Loader::impl(const Where& where) const {
   return *impl_;
 }
 
+double idle_share(const LoaderReport& report) {
+  return report.seconds > 0 ? std::min(report.waited_seconds / report.seconds, 1.0) : 0;
+}
+
+int workers_to_keep_up(const LoaderReport& report) {
+  const double work = report.read_seconds + report.prepared_seconds, steps = report.seconds - report.waited_seconds;
+  if (work <= 0) return 1;
+  return steps > work / kMostWorkers ? std::max(static_cast<int>(std::ceil(work / steps)), 1) : kMostWorkers;
+}
+
 std::string to_string(const LoaderReport& report) {
+  const auto share = [](double x) { return number_text(std::round(x * 1000) / 10) + " %"; };
   std::string text =
       std::to_string(report.launches) + " launches with " + std::to_string(report.batches) + " batches of " +
-      std::to_string(report.samples) + " samples; " + std::to_string(report.starved) + " of them waited " +
-      number_text(report.waited_seconds) + " s for data\n" + "reading took " + number_text(report.read_seconds) +
-      " s, preparing " + number_text(report.prepared_seconds) + " s of " +
-      (report.workers == 0 ? "the thread that calls next()" : std::to_string(report.workers) + " workers");
-  if (report.workers > 0 && report.starved * 10 > report.launches) {
-    text += report.prepared_seconds > report.read_seconds ? "\npreparing limits: " : "\nreading limits: ";
-    text += "more workers, or more launches ahead, would help if there are cores left";
-  } else if (report.workers == 0) {
+      std::to_string(report.samples) + " samples in " + number_text(report.seconds) + " s\nreading took " +
+      number_text(report.read_seconds) + " s, preparing " + number_text(report.prepared_seconds) + " s of " +
+      (report.workers == 0 ? "the thread that calls next()" : std::to_string(report.workers) + " workers") +
+      "\nthe device was without data for at most " + share(idle_share(report)) + " of the time";
+  if (report.workers == 0) {
     text += "\nworkers would read beside the launches";
+  } else if (report.launches > 0) {
+    text +=
+        "; " + std::to_string(report.starved) + " launches were starved, " + std::to_string(report.shrunk) +
+        " of them shrunk; " +
+        number_text(std::round(10.0 * static_cast<double>(report.ready) / static_cast<double>(report.launches)) / 10) +
+        " batches were ready on average";
+    if (report.starved * 10 > report.launches) {
+      const int more = workers_to_keep_up(report) - report.workers;
+      text += report.prepared_seconds > report.read_seconds ? "\npreparing limits: " : "\nreading limits: ";
+      text += more > 0 ? std::to_string(more) + " more workers would keep up, if there are cores left"
+                       : "more launches ahead would even out what samples take";
+    }
   }
   if (!report.obstacle.empty()) text += "\nfewer launches than asked for were ahead: " + report.obstacle;
   return text;

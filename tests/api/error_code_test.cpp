@@ -66,6 +66,12 @@ const Row kRows[] = {
        g.output("y", emit(throwing_op, {g.value(Variable("x", Tensor({0.0f})))})[0]);
        run(g, device);
      }},
+    {"AConditionToStop", ErrorCode::stopped,
+     [](DeviceId device) {
+       Graph g;
+       g.stop_when(g.step() >= 0);
+       run(g, device);
+     }},
     {"AFileThatIsNotThere", ErrorCode::io, [](DeviceId) { read_checkpoint("no/such/file"); }},
     {"AFolderThatIsNotThere", ErrorCode::io, [](DeviceId) { write_checkpoint("no/such/folder/file", {}); }},
     {"ACheckpointOfAnotherModel", ErrorCode::io,
@@ -105,6 +111,7 @@ TEST(ErrorCodes, HaveNames) {
   EXPECT_EQ(to_string(ErrorCode::device_lost), "device_lost");
   EXPECT_EQ(to_string(ErrorCode::step_failed), "step_failed");
   EXPECT_EQ(to_string(ErrorCode::io), "io");
+  EXPECT_EQ(to_string(ErrorCode::stopped), "stopped");
 }
 
 }  // namespace

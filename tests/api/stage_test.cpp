@@ -178,6 +178,52 @@ TEST_P(OnDevice, OpenDimensionsTakeAShape) {
   EXPECT_EQ(as_before.type().shape[0], 7);
 }
 
+// Slices that were staged together, for runs of fewer steps; the last ones are still written while the first are read.
+TEST_P(OnDevice, SlicesAreTakenInParts) {
+  for (Mode mode : testing::kModes) {
+    SCOPED_TRACE(to_string(mode));
+    Sums sums;
+    Program p = compile(sums.g);
+    StagedSlices rest = p.stage(sums.x, 9);
+    fill(rest, 1);
+    EXPECT_THROW((void)rest.take(0), Error);
+    EXPECT_THROW((void)rest.take(10), Error);
+    for (std::int64_t steps : {2, 1, 4}) {
+      StagedSlices first = rest.take(steps);
+      EXPECT_EQ(first.size(), steps);
+      p.write(std::move(first));
+      p.run(mode, {.steps = steps});
+    }
+    EXPECT_EQ(rest.size(), 2);
+    rest.slice<float>(1)[4] = -5.0f;
+    { const StagedSlices dropped = rest.take(1); }
+    StagedSlices last = rest.take(1);
+    EXPECT_EQ(rest.size(), 0);
+    EXPECT_THROW((void)rest.take(1), Error);
+    p.write(std::move(last));
+    p.run(mode);
+    std::vector<float> expected = filled(9, 1);
+    expected.erase(expected.begin() + 7 * kElements, expected.begin() + 8 * kElements);
+    expected.back() = -5.0f;
+    EXPECT_EQ(p.records("x"), expected);
+  }
+}
+
+// Memory of which a part is still kept is not staged again.
+TEST_P(OnDevice, MemoryIsGivenBackOnceAllPartsAre) {
+  Sums sums;
+  Program p = compile(sums.g);
+  StagedSlices rest = p.stage(sums.x, 100);
+  fill(rest, 1);
+  for (int i = 0; i < 50; ++i) {
+    StagedSlices first = rest.take(2), other = p.stage(sums.x, 100);
+    fill(other, -1e6f);
+    p.write(std::move(first));
+    p.run(sink, {.steps = 2});
+  }
+  EXPECT_EQ(p.records("x"), filled(100, 1));
+}
+
 TEST_P(OnDevice, SlicesOutliveTheProgram) {
   std::optional<StagedSlices> slices;
   {

@@ -392,6 +392,14 @@ std::span<const Row> misuses() {
           "record",
           {"from 1 to 268435456"},
           [] { graph().record("r", x(), {.capacity = (1 << 28) + 1}); }},
+      Row{"StopOfNumber", "stop_when", {"not a Value"}, [] { graph().stop_when(1.0); }},
+      Row{"StopOfFloats", "stop_when", {"f32[4096]", "not a boolean scalar"}, [] { graph().stop_when(floats(4096)); }},
+      Row{"StopOfTooManyConditions",
+          "stop_when",
+          {"8 conditions", "logical_or()"},
+          [] {
+            for (int i = 0; i < 9; ++i) graph().stop_when(all(x() < 0.0));
+          }},
       Row{"RecordOfInteger", "record", {"i32[]", "not floats"}, [] { graph().record("r", ints()); }},
       Row{"RecordOfNumber", "record", {"not a Value"}, [] { graph().record("r", 1.0); }},
       Row{"RecordNameTwice",

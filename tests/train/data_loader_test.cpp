@@ -5,12 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graphsink.h"
@@ -198,10 +201,11 @@ TEST_P(OnDevice, SamplesArePrepared) {
   }
 }
 
-// Samples 21 and 30 cannot be read, at first.
-TEST_P(OnDevice, AnErrorComesInThePlaceOfItsLaunch) {
-  for (int workers : {0, 4}) {
-    SCOPED_TRACE(workers);
+// Samples 21 and 30, of batches 5 and 7, cannot be read, at first. The batches before them are given, however many
+// steps a launch has.
+TEST_P(OnDevice, AnErrorComesInThePlaceOfItsBatch) {
+  for (auto [workers, steps] : {std::pair{0, 2}, {4, 2}, {0, 16}, {3, 16}, {2, 1}}) {
+    SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(steps) + " steps");
     std::atomic<bool> fails = true;
     const auto source = numbers([&](std::int64_t i) {
       if (fails && (i == 21 || i == 30)) throw Error("disk", Where(), "sample " + std::to_string(i), "try again");
@@ -209,16 +213,115 @@ TEST_P(OnDevice, AnErrorComesInThePlaceOfItsLaunch) {
     Seeing seeing;
     Program p = compile(seeing.g);
     Loader loader(p, source, sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}),
-                  {{"x", seeing.x}, {"label", seeing.label}}, {.steps_per_launch = 2, .workers = workers});
-    for (int launch = 0; launch < 2; ++launch) p.run(sink, {.steps = loader.next()});
+                  {{"x", seeing.x}, {"label", seeing.label}}, {.steps_per_launch = steps, .workers = workers});
+    for (std::int64_t batches = 0, next = 0; batches < 5; batches += next) {
+      next = loader.next();
+      p.run(sink, {.steps = next});
+    }
     for (int attempt = 0; attempt < 2; ++attempt) {
       EXPECT_TRUE(contains(message_of([&] { loader.next(); }), "sample 21"));
-      EXPECT_EQ(loader.position(), (LoaderPosition{0, 4})) << "nothing is skipped";
+      EXPECT_EQ(loader.position(), (LoaderPosition{0, 5})) << "nothing is skipped";
     }
     fails = false;
     while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
     EXPECT_EQ(p.records("x"), epoch_of(sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}), 0));
   }
+}
+
+// Launches that end where the caller says, and those whose length was changed meanwhile.
+TEST_P(OnDevice, LaunchesAreCutWhereTheyAreAskedTo) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 2});  // 12 batches
+  for (int workers : {0, 3}) {
+    SCOPED_TRACE(workers);
+    Seeing seeing;
+    Program p = compile(seeing.g);
+    Loader loader(p, numbers(), order, {{"x", seeing.x}, {"label", seeing.label}},
+                  {.steps_per_launch = 5, .workers = workers});
+    const auto next = [&](std::int64_t most) {
+      const std::int64_t steps = loader.next(most);
+      if (steps > 0) p.run(sink, {.steps = steps});
+      return steps;
+    };
+    EXPECT_EQ(next(3), 3);
+    EXPECT_EQ(loader.position(), (LoaderPosition{0, 3}));
+    EXPECT_EQ(next(100), 2);
+    EXPECT_EQ(next(1), 1);
+    EXPECT_EQ(next(4), 4);
+    EXPECT_EQ(loader.position(), (LoaderPosition{0, 10}));
+    EXPECT_EQ(next(1), 1);
+    EXPECT_EQ(next(1), 1);
+    EXPECT_EQ(loader.position(), (LoaderPosition{1, 0}));
+    EXPECT_EQ(next(1), 0);
+    EXPECT_EQ(p.records("x"), epoch_of(order, 0));
+    loader.set_steps_per_launch(12);
+    std::int64_t longest = 0;
+    while (const std::int64_t steps = next(12)) longest = std::max(longest, steps);
+    EXPECT_EQ(p.records("x"), epoch_of(order, 1));
+    while (const std::int64_t steps = next(12)) longest = std::max(longest, steps);
+    EXPECT_EQ(longest, 12) << "once all that was prepared before is used up";
+    EXPECT_TRUE(contains(message_of([&] { (void)loader.next(0); }), "at most 0 steps"));
+    EXPECT_TRUE(contains(message_of([&] { loader.set_steps_per_launch(0); }), "steps_per_launch is 0"));
+  }
+}
+
+// The third batch of the only launch comes when the first two were returned.
+TEST_P(OnDevice, AStarvedLaunchIsShrunk) {
+  std::mutex mutex;
+  std::condition_variable may_go_on;
+  bool goes_on = false;
+  const auto source = numbers([&](std::int64_t i) {
+    std::unique_lock lock(mutex);
+    may_go_on.wait(lock, [&] { return i < 2 * kBatch || goes_on; });
+  });
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  Loader loader(p, source, order, {{"x", seeing.x}, {"label", seeing.label}},
+                {.steps_per_launch = 12, .workers = 1, .when_starved = WhenStarved::shrink});
+  std::int64_t given = 0;
+  while (given < 2) {
+    const std::int64_t steps = loader.next();
+    p.run(sink, {.steps = steps});
+    given += steps;
+  }
+  EXPECT_EQ(given, 2);
+  EXPECT_GE(loader.report().starved, 1);
+  EXPECT_GE(loader.report().shrunk, 1);
+  {
+    const std::lock_guard lock(mutex);
+    goes_on = true;
+  }
+  may_go_on.notify_all();
+  while (const std::int64_t steps = loader.next()) p.run(sink, {.steps = steps});
+  EXPECT_EQ(p.records("x"), epoch_of(order, 0));
+  EXPECT_EQ(loader.report().batches, 12);
+}
+
+TEST(DataLoader, AReportSaysWhatToChange) {
+  LoaderReport report{.launches = 20,
+                      .batches = 80,
+                      .samples = 320,
+                      .starved = 10,
+                      .shrunk = 4,
+                      .ready = 50,
+                      .seconds = 10,
+                      .waited_seconds = 5,
+                      .read_seconds = 2,
+                      .prepared_seconds = 13,
+                      .workers = 1};
+  EXPECT_EQ(idle_share(report), 0.5);
+  EXPECT_EQ(workers_to_keep_up(report), 3);
+  EXPECT_TRUE(contains(to_string(report), "without data for at most 50 % of the time"));
+  EXPECT_TRUE(contains(to_string(report), "10 launches were starved, 4 of them shrunk; 2.5 batches were ready"));
+  EXPECT_TRUE(contains(to_string(report), "preparing limits: 2 more workers would keep up"));
+  report.workers = 3;
+  EXPECT_TRUE(contains(to_string(report), "preparing limits: more launches ahead"));
+  report.starved = 1;
+  EXPECT_FALSE(contains(to_string(report), "limits"));
+  report.workers = 0;
+  EXPECT_TRUE(contains(to_string(report), "workers would read beside the launches"));
+  EXPECT_EQ(idle_share({}), 0);
+  EXPECT_EQ(workers_to_keep_up({}), 1);
 }
 
 // Workers read no more than the launches that are prepared ahead, however long the program takes.

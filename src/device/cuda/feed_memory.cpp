@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -55,8 +56,8 @@ class CudaFeedMemory : public FeedMemory {
     calls_.require_device();
     const CurrentDevice current(calls_);
     if (!copies_) copies_.emplace(calls_);
-    const auto slot = std::find_if(slots_.begin(), slots_.end(),
-                                   [&](const auto& each) { return each->memory.get() == staged.get(); });
+    const auto slot =
+        std::find_if(slots_.begin(), slots_.end(), [&](const auto& each) { return each->contains(staged.get()); });
     // All that reads the buffer of before was issued by now.
     record(buffers_[current_].released, cuda_stream(stream));
     Buffer& buffer = buffers_[1 - current_];
@@ -104,6 +105,11 @@ class CudaFeedMemory : public FeedMemory {
     std::atomic<bool> is_taken = false;
     EventHandle copied;
     std::uint64_t number = 0;  // number of the copy, counted from 1
+
+    bool contains(const std::byte* address) const {
+      const auto* begin = static_cast<const std::byte*>(memory.get());
+      return address == begin || (std::less<>()(begin, address) && std::less<>()(address, begin + size));
+    }
   };
   static constexpr std::size_t kMost = 4;  // number of slots that are made before one is waited for
 

@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kRemedy =
     "the step committed nothing; mend its input, or lower the learning rate, and run it again";
 constexpr const char* kRoomRemedy = "the step committed nothing; give the result room for more elements";
+constexpr const char* kStopRemedy =
+    "that step was committed, and none after it; catch Errors with ErrorCode::stopped, or run() again to go on";
 
 }  // namespace
 
@@ -123,6 +125,10 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   std::string remedy = thrown                     ? thrown->remedy() + "; the step committed nothing"
                        : error == StepError::size ? kRoomRemedy
                                                   : kRemedy;
+  if (error == StepError::stopped) {
+    const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
+    return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
+  }
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
   if (node >= graph_.nodes.size())
     return &failure_.emplace(Error("step", where, problem, remedy, ErrorCode::step_failed));

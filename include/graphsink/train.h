@@ -1,0 +1,175 @@
+// train(): the loop around a program that is trained: launches of many steps, evaluations, checkpoints, metrics, stops.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graphsink/data_loader.h"
+#include "graphsink/error.h"
+#include "graphsink/log.h"
+#include "graphsink/mode.h"
+#include "graphsink/program.h"
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
+
+// Numbers with names, such as what an evaluation found: {"accuracy", 0.97}.
+using Metrics = std::map<std::string, double, std::less<>>;
+
+// How the values that the steps of an evaluation record become one number.
+struct Metric {
+  enum class Kind : std::uint8_t {
+    mean,        // of the losses of batches, or of the shares that are right: the accuracy
+    perplexity,  // exp() of the mean
+    sum,
+  };
+  std::string record{};  // name of the record (Graph::record()): a scalar
+  Kind kind = Kind::mean;
+  // The record of a scalar by which each value counts, for means over batches of different sizes or with padding: the
+  // number of their samples. Empty: all count alike.
+  std::string weight{};
+  std::string name{};  // in what evaluate() returns; empty: that of the record
+};
+
+// Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records. They are
+// computed in double, in the order of the steps, so that they do not depend on the steps of a launch. The program may
+// share Variables with one that is trained. Throws Error for a record that is no scalar, for two metrics of one name,
+// and what Loader::next() and Program::records() throw.
+Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metrics, Mode mode = sink,
+                 Where where = Where::current());
+
+// Files from which a training goes on. Each holds all Variables of the program, and in its metadata the number of the
+// step ("step"), where the loader is ("loader.epoch", "loader.batch"), and the last evaluation ("metric.<name>").
+struct SaveOptions {
+  // Where files "step-000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved.
+  std::filesystem::path folder{};
+  std::int64_t every = 0;  // steps from one to the next; 0: at the end only
+  // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric
+  // of the evaluation at that step.
+  int keep_newest = 3;
+  int keep_best = 0;
+  std::string best{};
+  bool best_is_largest = false;
+  // Goes on from the newest file of the folder, if there is one.
+  bool resumes = true;
+  // The device copies the Variables between two launches, which takes memory for them a second time, and a thread
+  // writes the file meanwhile. If the file before is still being written then, this one is left out, which is logged
+  // and counted, unless it is one of the best. If false, training waits until the file is there. The last file is
+  // always waited for.
+  bool in_background = true;
+  std::map<std::string, std::string, std::less<>> metadata{};  // of yours, for each file
+};
+
+// The newest of these files in a folder, as its name says; empty if there is none or no such folder. The file itself is
+// not read.
+std::filesystem::path newest_checkpoint(const std::filesystem::path& folder);
+
+// Ends a training whose evaluations no longer become better.
+struct Patience {
+  std::string metric{};  // of the evaluation
+  int evaluations = 0;   // so many in a row that are no better than the best before; 0: no matter
+  bool largest_is_best = false;
+};
+
+// What to do between two launches at each multiple of a number of steps: to write a rate, or to look at a Variable.
+struct StepAction {
+  std::int64_t every = 0;
+  std::function<void(std::int64_t steps)> act{};
+};
+
+// A step that was committed, and what it recorded.
+struct StepValues {
+  std::int64_t step = 0;           // its number, from 0
+  std::span<const double> values;  // of TrainOptions::records, in their order; valid during the call
+};
+
+struct TrainOptions {
+  // The training ends when the program has committed so many steps, or the loader is behind so many epochs, whichever
+  // comes first. Both count from the very beginning, also for a training that goes on from a file. 0: no matter.
+  std::int64_t steps = 0;
+  std::int64_t epochs = 0;
+  Mode mode = sink;
+  // Steps of a launch. 0: the first launches measure how many make a step fast, as far as a launch takes at most
+  // `longest_launch`, which is also how long an interrupt waits. No result depends on it: evaluations, actions and
+  // files come at their steps, where launches end.
+  std::int64_t steps_per_launch = 0;
+  std::chrono::milliseconds longest_launch{100};
+
+  // Records of the program that are scalars: what on_step gets, and what `log` and the progress show.
+  std::vector<std::string> records{};
+  // Called for each step in order, once it was committed, by the thread that trains; later steps may be running.
+  std::function<void(const StepValues&)> on_step{};
+  std::vector<StepAction> actions{};
+
+  // Called at each multiple of evaluate_every steps and at the end; 0: at the end only. See evaluate().
+  std::function<Metrics()> evaluate{};
+  std::int64_t evaluate_every = 0;
+  Patience patience{};
+
+  SaveOptions save{};
+  // A file to which a line of JSON is appended for each step of which the number is a multiple of log_every:
+  // {"step":10,"loss":0.5}, and for each evaluation: {"steps":100,"evaluation":{"accuracy":0.9}}. Empty: none. A
+  // training that goes on from a file appends, so that steps behind that file may be there twice: the last ones count.
+  std::filesystem::path log_file{};
+  std::int64_t log_every = 1;
+  // Where the progress is shown, on a terminal as a line that changes, otherwise as a line for each tenth of the way,
+  // and for each evaluation; null: nowhere.
+  std::FILE* progress = stdout;
+
+  // Asked between launches. If it returns true, the training ends there.
+  std::function<bool()> should_stop{};
+  // While nobody else handles SIGINT (Ctrl-C), the first one ends the training behind the launch that runs, and the
+  // second one the process.
+  bool ends_on_interrupt = true;
+  LogFunction log{};  // receives warnings; empty: spdlog's default logger
+};
+
+enum class TrainEnd : std::uint8_t {
+  steps,        // TrainOptions::steps
+  epochs,       // TrainOptions::epochs
+  stopped,      // Graph::stop_when()
+  patience,     // Patience
+  should_stop,  // TrainOptions::should_stop
+  interrupted,  // SIGINT
+};
+// "interrupted".
+std::string to_string(TrainEnd end);
+
+struct TrainResult {
+  TrainEnd end = TrainEnd::steps;
+  std::string why{};                  // in words, with the step
+  std::int64_t steps = 0;             // that the program has committed, from the very beginning
+  std::int64_t first = 0;             // that it had when this training began: those of the file
+  std::int64_t launches = 0;          // of this training
+  std::int64_t steps_per_launch = 0;  // given, or found by measurement
+  Metrics evaluation{};               // the last one
+  std::filesystem::path saved{};      // the last file; empty: there is none
+  std::int64_t saves = 0;             // files that were written
+  std::int64_t skipped_saves = 0;     // files that were left out, because the one before was still being written
+};
+
+// Trains a program with the batches of a loader:
+//
+//   gs::Loader loader(program, source, order, {{"image", x}, {"label", t}}, {.workers = 4});
+//   gs::TrainResult result = gs::train(program, loader,
+//                                      {.steps = 10'000, .records = {"loss"}, .save = {.folder = "run1", .every =
+//                                      1000}});
+//
+// The same steps see the same batches whatever the options say, so that a training that goes on from a file ends with
+// the bits of one that was never interrupted. It is built on public calls: next(), run(), records(), snapshot().
+//
+// Used by the thread that uses the program. Throws Error for options that do not fit; if a step fails, for example
+// because a number is not finite: with the loader at the batch of that step; and what the loader, the functions of the
+// options and the last write of a file throw. Before, all that was committed is saved, if it can be. A file that cannot
+// be written earlier is logged, and the training goes on.
+TrainResult train(Program& program, Loader& loader, const TrainOptions& options = {}, Where where = Where::current());
+
+}  // namespace graphsink

@@ -1,0 +1,297 @@
+#include "train/saver.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <system_error>
+
+#include "base/number_text.h"
+
+namespace graphsink {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
+constexpr std::size_t kDigits = 12;
+// Names in the metadata.
+constexpr const char *kEpoch = "loader.epoch", *kBatch = "loader.batch", *kBatches = "loader.batches",
+                     *kMetric = "metric.", *kBest = "patience.best", *kSince = "patience.since";
+
+// The steps of a file of this name; nothing for files of other names.
+std::optional<std::int64_t> steps_of(const std::string& name) {
+  std::int64_t steps = 0;
+  if (name.size() != kPrefix.size() + kDigits + kSuffix.size() || !name.starts_with(kPrefix) ||
+      !name.ends_with(kSuffix))
+    return {};
+  const char *begin = name.data() + kPrefix.size(), *end = begin + kDigits;
+  const auto [stop, code] = std::from_chars(begin, end, steps);
+  return stop == end && code == std::errc() && *begin != '-' ? std::optional(steps) : std::nullopt;
+}
+
+std::optional<double> number_in(const Checkpoint& checkpoint, const std::string& name) {
+  const auto found = checkpoint.metadata.find(name);
+  double number = 0;
+  if (found == checkpoint.metadata.end()) return {};
+  const std::string& text = found->second;
+  const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code == std::errc() && stop == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of an unknown type";
+  }
+}
+
+}  // namespace
+
+fs::path newest_checkpoint(const fs::path& folder) {
+  std::error_code code;
+  fs::path newest;
+  std::int64_t most = -1;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, code)) {
+    const std::int64_t steps = steps_of(entry.path().filename().string()).value_or(-1);
+    if (steps > most) newest = entry.path();
+    most = std::max(most, steps);
+  }
+  return newest;
+}
+
+Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log,
+             const Where& where)
+    : program_(program),
+      options_(options),
+      batches_(batches),
+      log_function_(log),
+      log_(log),
+      where_(where),
+      copies_in_background_(options.in_background) {
+  std::error_code code;
+  fs::create_directories(options_.folder, code);
+  if (code) {
+    throw Error(options_.folder.string(), where, "the folder cannot be made: " + code.message(),
+                "check SaveOptions::folder and the permissions of what it lies in", ErrorCode::io);
+  }
+  require_writable(path_of(0), where);
+  copies_.variables = program_.variables(where);
+  std::set<std::string> names;
+  for (const Variable& variable : copies_.variables) {
+    if (names.insert(variable.name()).second) continue;
+    throw Error("train", where, "two Variables are named \"" + variable.name() + "\"",
+                "give each a name of its own, or make each in a Scope of its own");
+  }
+  list_files();
+  if (files_.empty() || options_.resumes) return;
+  throw Error(options_.folder.string(), where, "holds files of another training",
+              "set SaveOptions::resumes to go on with it, or choose another folder");
+}
+
+Saver::~Saver() {
+  if (thread_.joinable()) thread_.join();
+}
+
+fs::path Saver::path_of(std::int64_t steps) const {
+  const std::string number = std::to_string(steps);
+  std::string name(kPrefix);
+  name += std::string(kDigits - std::min(kDigits, number.size()), '0') + number;
+  return options_.folder / (name += kSuffix);
+}
+
+void Saver::list_files() {
+  std::error_code code;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder, code)) {
+    if (const auto steps = steps_of(entry.path().filename().string())) files_.push_back({entry.path(), *steps, {}});
+  }
+  if (code) {
+    throw Error(options_.folder.string(), where_, "the folder cannot be read: " + code.message(),
+                "check its permissions", ErrorCode::io);
+  }
+  std::sort(files_.begin(), files_.end(), [](const File& a, const File& b) { return a.steps < b.steps; });
+}
+
+std::optional<Progressed> Saver::resume() {
+  std::optional<Checkpoint> newest;
+  for (std::size_t i = files_.size(); i-- > 0;) {
+    try {
+      Checkpoint checkpoint = read_checkpoint(files_[i].path, where_);
+      if (!options_.best.empty()) files_[i].best = number_in(checkpoint, kMetric + options_.best);
+      if (!newest) newest = std::move(checkpoint);
+    } catch (const Error& e) {
+      if (i == 0 && !newest) throw;  // not one can be read
+      log_.warn({"a file of the training is not used: ", e.what()});
+      files_.erase(files_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  if (!newest) return {};
+  for (const File& file : files_)
+    if (file.best) (void)is_among_best(*file.best);
+  Progressed progressed;
+  const std::int64_t batches = newest->number(kBatches, where_);
+  if (batches != batches_) {
+    throw Error(newest->source, where_,
+                "an epoch had " + std::to_string(batches) + " batches, and the loader has " + std::to_string(batches_),
+                "give the loader the same source and order, or choose another SaveOptions::folder", ErrorCode::io);
+  }
+  progressed.steps = newest->number("step", where_);
+  progressed.position = {newest->number(kEpoch, where_), newest->number(kBatch, where_)};
+  progressed.best = number_in(*newest, kBest);
+  progressed.evaluations_since = newest->number(kSince, where_);
+  const std::string prefix = kMetric;
+  for (const auto& [name, text] : newest->metadata)
+    if (name.starts_with(prefix))
+      progressed.evaluation[name.substr(prefix.size())] = number_in(*newest, name).value_or(0);
+  restore(program_, *newest, {}, where_);
+  return progressed;
+}
+
+std::map<std::string, std::string, std::less<>> Saver::metadata_of(const Progressed& progressed) const {
+  auto metadata = options_.metadata;
+  metadata["step"] = std::to_string(progressed.steps);
+  metadata[kEpoch] = std::to_string(progressed.position.epoch);
+  metadata[kBatch] = std::to_string(progressed.position.batch);
+  metadata[kBatches] = std::to_string(batches_);
+  metadata[kSince] = std::to_string(progressed.evaluations_since);
+  if (progressed.best) metadata[kBest] = number_text(*progressed.best);
+  for (const auto& [name, value] : progressed.evaluation) metadata[kMetric + name] = number_text(value);
+  return metadata;
+}
+
+bool Saver::is_better(double a, double b) const { return options_.best_is_largest ? a > b : a < b; }
+
+bool Saver::is_among_best(double value) {
+  if (std::isnan(value)) return false;
+  best_.insert(std::upper_bound(best_.begin(), best_.end(), value, [&](double a, double b) { return is_better(a, b); }),
+               value);
+  if (best_.size() <= static_cast<std::size_t>(options_.keep_best)) return true;
+  best_.pop_back();
+  return std::find(best_.begin(), best_.end(), value) != best_.end();
+}
+
+void Saver::save(const Progressed& progressed) {
+  const auto found = progressed.evaluation.find(options_.best);
+  const bool stays = options_.keep_best > 0 && found != progressed.evaluation.end() && is_among_best(found->second);
+  if (!stays && !is_written_) {
+    ++skipped_;
+    log_.warn({"no file is written for step ", std::to_string(progressed.steps), ": that of step ",
+               std::to_string(writing_.steps), " is still being written; save less often, or to a faster disk"});
+    return;
+  }
+  join();
+  if (error_) log_.warn({"a file of the training could not be written: ", message_of(std::exchange(error_, nullptr))});
+  if (copies_in_background_ && copy_on_device(progressed)) return;
+  write_now(progressed);
+}
+
+bool Saver::copy_on_device(const Progressed& progressed) {
+  try {
+    if (!copies_.program) {
+      Graph g;
+      for (const Variable& variable : copies_.variables) {
+        copies_.values.push_back(g.value(variable, where_));
+        g.output(std::to_string(copies_.values.size()), copies_.values.back());
+      }
+      copies_.program =
+          compile(g, {.target = program_.target(where_).id, .tuning = {.threads = 1}, .log = log_function_}, where_);
+    }
+    copies_.program->run(interactive_serial, {}, where_);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::device_lost) throw;
+    log_.warn(
+        {"the training waits while its files are written, because the device cannot copy its Variables: ", e.what()});
+    copies_in_background_ = false;
+    copies_.program.reset();
+    return false;
+  }
+  copied_ = progressed;
+  return true;
+}
+
+void Saver::launched() {
+  if (!copied_) return;
+  writing_ = *std::exchange(copied_, {});
+  is_written_ = false;
+  try {
+    thread_ = Thread([this] { write_copies(); });
+  } catch (const std::exception& e) {
+    log_.warn({"the training waits while a file is written, because the system has no thread: ", e.what()});
+    write_copies();
+  }
+}
+
+void Saver::write_copies() {
+  try {
+    Checkpoint checkpoint;
+    for (std::size_t i = 0; i < copies_.variables.size(); ++i)
+      checkpoint.tensors[copies_.variables[i].name()] = copies_.program->output(copies_.values[i], where_);
+    write(std::move(checkpoint), writing_);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  is_written_ = true;
+}
+
+void Saver::write_now(const Progressed& progressed) {
+  try {
+    write(snapshot(program_, where_), progressed);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+void Saver::write(Checkpoint checkpoint, const Progressed& progressed) {
+  checkpoint.metadata = metadata_of(progressed);
+  const fs::path path = path_of(progressed.steps);
+  write_checkpoint(path, checkpoint, where_);
+  ++saves_;
+  std::optional<double> best;
+  if (const auto found = progressed.evaluation.find(options_.best); found != progressed.evaluation.end())
+    best = found->second;
+  std::erase_if(files_, [&](const File& file) { return file.steps >= progressed.steps; });
+  files_.push_back({path, progressed.steps, best});
+  remove_others();
+}
+
+// Removes the files that are neither among the newest nor among the best.
+void Saver::remove_others() {
+  std::vector<const File*> best;
+  for (const File& file : files_)
+    if (file.best && !std::isnan(*file.best)) best.push_back(&file);
+  std::stable_sort(best.begin(), best.end(),
+                   [&](const File* a, const File* b) { return is_better(*a->best, *b->best); });
+  best.resize(std::min(best.size(), static_cast<std::size_t>(options_.keep_best)));
+  std::set<fs::path> stay;
+  for (const File* file : best) stay.insert(file->path);
+  const auto newest = std::min(files_.size(), static_cast<std::size_t>(options_.keep_newest));
+  for (auto file = files_.end() - static_cast<std::ptrdiff_t>(newest); file != files_.end(); ++file)
+    stay.insert(file->path);
+  std::erase_if(files_, [&](const File& file) {
+    if (stay.contains(file.path)) return false;
+    std::error_code code;
+    fs::remove(file.path, code);
+    if (code) log_.warn({"an old file of the training stays: ", file.path.string(), ": ", code.message()});
+    return true;
+  });
+}
+
+void Saver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Saver::finish(const Progressed& progressed) {
+  launched();
+  join();
+  const bool is_there = !files_.empty() && files_.back().steps == progressed.steps;
+  error_ = nullptr;
+  if (!is_there) write_now(progressed);
+  if (error_) std::rethrow_exception(error_);
+}
+
+fs::path Saver::newest() const { return files_.empty() ? fs::path() : files_.back().path; }
+
+}  // namespace graphsink

@@ -1,0 +1,326 @@
+// The files of train(): a training that goes on from them ends with the same bits, whenever it was killed. The calls
+// that write files are interposed: this program's own write(), fsync() and rename() come before those of the C library.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "graphsink/graphsink.h"
+#include "messages.h"
+#include "program_fixture.h"
+#include "temporary_directory.h"
+
+namespace {
+
+// What happens to the calls that write files, on any thread.
+std::atomic<int> calls_until_death = -1;  // in a child alone
+std::atomic<bool> is_disk_full = false;
+std::atomic<bool> is_disk_blocked = false;
+
+void at_call() {
+  while (is_disk_blocked) is_disk_blocked.wait(true);
+  if (calls_until_death >= 0 && calls_until_death-- == 0) raise(SIGKILL);
+}
+
+}  // namespace
+
+extern "C" {
+ssize_t write(int file, const void* data, size_t size) {
+  if (file > 2) {
+    at_call();
+    if (is_disk_full) return errno = ENOSPC, -1;
+  }
+  return syscall(SYS_write, file, data, size);
+}
+int fsync(int file) {
+  at_call();
+  return static_cast<int>(syscall(SYS_fsync, file));
+}
+int rename(const char* from, const char* to) noexcept {
+  at_call();
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+}
+
+namespace graphsink::save_test {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+using testing::OnDevice;
+
+constexpr std::int64_t kSamples = 40, kBatch = 4, kSteps = 60;  // six epochs
+
+// A model with a random op, whose feeds it records.
+struct Fit {
+  Graph g;
+  Value x = g.feed("x", f32, {kBatch});
+  Variable w{"w", Tensor::uniform({64}, 1)}, b{"b", Tensor::scalar(0.0f)};
+  Fit() {
+    const Value noise = random_normal(g.value(w));
+    const Value loss = mean(pow(g.value(w) * mean(x) + g.value(b) + noise * 0.01, 2));
+    adamw(loss, {w, b}, {.lr = 1e-2});
+    g.record("loss", loss);
+    g.record("x", x);
+  }
+};
+
+std::shared_ptr<const Source> numbers() {
+  return function_source(kSamples, {{"x", {DType::f32, {}}}}, [](std::int64_t i, SampleMemory to) {
+    const auto x = static_cast<float>(i);
+    std::memcpy(to[0].data(), &x, sizeof x);
+  });
+}
+
+TrainOptions options_of(const std::filesystem::path& folder, bool in_background) {
+  TrainOptions options{.steps = kSteps, .steps_per_launch = 4};
+  options.progress = nullptr;
+  options.save = {.folder = folder, .every = 7, .in_background = in_background};
+  options.log = [](LogLevel, std::string_view) {};
+  return options;
+}
+
+// Trains to the end, from the newest file on, and returns all state.
+std::map<std::string, std::vector<std::byte>> train_to_end(DeviceId device, const TrainOptions& options) {
+  Fit fit;
+  Program p = compile(fit.g, {.target = device, .seed = 7});
+  Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .seed = 3}), {{"x", fit.x}}, {.workers = 2});
+  const TrainResult result = train(p, loader, options);
+  EXPECT_EQ(result.steps, options.steps);
+  std::map<std::string, std::vector<std::byte>> state;
+  for (const Variable& variable : p.variables()) {
+    const Tensor tensor = variable.read();
+    state[variable.name()].assign(tensor.data(), tensor.data() + tensor.bytes());
+  }
+  return state;
+}
+
+std::vector<std::string> files_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return {names.begin(), names.end()};
+}
+
+std::string name_of(std::int64_t steps) {
+  const std::string number = std::to_string(steps);
+  return "step-" + std::string(12 - number.size(), '0') + number + ".safetensors";
+}
+
+TEST_P(OnDevice, ATrainingThatGoesOnEndsWithTheSameBits) {
+  const TemporaryDirectory directory;
+  for (bool in_background : {false, true}) {
+    const auto folder = directory / (in_background ? "background" : "foreground");
+    TrainOptions options = options_of(folder, in_background);
+    options.save.folder.clear();
+    const auto expected = train_to_end(GetParam(), options);
+    options.save.folder = folder;
+    for (std::int64_t steps : {10, 11, 25, 60}) {
+      options.steps = steps;
+      const auto state = train_to_end(GetParam(), options);
+      if (steps == kSteps) {
+        EXPECT_EQ(state, expected);
+      }
+    }
+    EXPECT_EQ(files_in(folder).back(), name_of(60));
+    if (in_background) continue;  // where files may be left out
+    EXPECT_EQ(files_in(folder), (std::vector<std::string>{name_of(49), name_of(56), name_of(60)}));
+  }
+}
+
+// The history that leads to the end: what each step before a kill saw, as far as a file holds it, and what came after.
+// Each sample of an epoch is in it once.
+TEST(SaveTest, ATrainingKilledAtAnyCallGoesOn) {
+  const TemporaryDirectory directory;
+  TrainOptions undisturbed = options_of(directory / "undisturbed", true);
+  const auto expected = train_to_end(cpu(), undisturbed);
+  std::mt19937 random(1);
+  int all_kills = 0;
+  for (int round = 0; std::getenv("GS_FULL") ? all_kills < 200 : round < 5; ++round) {
+    const auto folder = directory / std::to_string(round), seen = directory / ("seen" + std::to_string(round));
+    int kills = 0;
+    for (bool is_over = false; !is_over;) {
+      // Half are killed at a call of a save, the others at a step.
+      const bool dies_in_save = random() % 2 == 0;
+      const int death = static_cast<int>(random() % 25);
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(300);
+        Fit fit;
+        Program p = compile(fit.g, {.seed = 7});
+        Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .seed = 3}), {{"x", fit.x}},
+                      {.workers = 2});
+        TrainOptions options = options_of(folder, true);
+        const int file = ::open(seen.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+        options.actions.push_back({1, [&](std::int64_t steps) {
+                                     std::string line = std::to_string(steps);
+                                     for (float x : p.records("x")) line += " " + std::to_string(static_cast<int>(x));
+                                     line += "\n";
+                                     syscall(SYS_write, file, line.data(), line.size());
+                                   }});
+        if (dies_in_save) {
+          calls_until_death = death;
+        } else {
+          options.actions.push_back({1, [&, left = death](std::int64_t) mutable {
+                                       if (left-- == 0) raise(SIGKILL);
+                                     }});
+        }
+        train(p, loader, options);
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      is_over = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+      ASSERT_TRUE(is_over || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)) << status;
+      kills += !is_over;
+    }
+    EXPECT_GE(kills, 1);
+    all_kills += kills;
+    EXPECT_EQ(train_to_end(cpu(), options_of(folder, true)), expected);
+    std::map<int, std::string> history;  // the last time that each step was run
+    std::ifstream lines(seen);
+    for (std::string line; std::getline(lines, line);) history[std::stoi(line)] = line.substr(line.find(' ') + 1);
+    ASSERT_EQ(history.size(), static_cast<std::size_t>(kSteps));
+    std::multiset<int> epoch;
+    for (const auto& [step, samples] : history) {
+      std::istringstream numbers(samples);
+      for (int sample = 0; numbers >> sample;) epoch.insert(sample);
+      if (step % (kSamples / kBatch) != 0) continue;
+      EXPECT_EQ(epoch.size(), static_cast<std::size_t>(kSamples));
+      for (int sample : epoch) EXPECT_EQ(epoch.count(sample), 1u) << sample << " before step " << step;
+      epoch.clear();
+    }
+  }
+}
+
+// The disk takes nothing while 40 launches run: none waits for it, and the files that were due are counted.
+TEST_P(OnDevice, TrainingDoesNotWaitForTheDisk) {
+  const TemporaryDirectory directory;
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+  TrainOptions options = options_of(directory / "run", true);
+  options.save.every = 20;
+  options.steps_per_launch = 1;
+  std::string warnings;
+  std::mutex mutex;
+  options.log = [&](LogLevel, std::string_view message) {
+    const std::lock_guard lock(mutex);
+    warnings += std::string(message) + "\n";
+  };
+  options.actions.push_back({19, [](std::int64_t steps) {
+                               if (steps == 19) is_disk_blocked = true;
+                             }});
+  options.actions.push_back({55, [](std::int64_t) {  // the file of step 20 is still being written
+                               is_disk_blocked = false;
+                               is_disk_blocked.notify_all();
+                             }});
+  const TrainResult result = train(p, loader, options);
+  EXPECT_EQ(result.steps, kSteps);
+  EXPECT_EQ(result.skipped_saves, 1) << "that of step 40";
+  EXPECT_TRUE(contains(warnings, "no file is written for step 40: that of step 20 is still being written")) << warnings;
+  EXPECT_EQ(files_in(directory / "run"), (std::vector<std::string>{name_of(20), name_of(60)}));
+}
+
+// A file that cannot be written does not end the training, but the last one does.
+TEST_P(OnDevice, AFullDiskIsToldOf) {
+  for (bool in_background : {false, true}) {
+    const TemporaryDirectory directory;
+    Fit fit;
+    Program p = compile(fit.g);
+    Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+    TrainOptions options = options_of(directory / "run", in_background);
+    std::string warnings;
+    options.log = [&](LogLevel, std::string_view message) { warnings += std::string(message) + "\n"; };
+    options.save.every = 20;
+    options.actions.push_back({15, [](std::int64_t steps) { is_disk_full = steps == 15; }});
+    EXPECT_EQ(train(p, loader, options).saves, 2) << "those of steps 40 and 60";
+    EXPECT_TRUE(contains(warnings, "could not be written")) << warnings;
+    EXPECT_TRUE(contains(warnings, "No space left")) << warnings;
+    options.steps = 80;
+    options.actions[0] = {15, [](std::int64_t) { is_disk_full = true; }};
+    EXPECT_TRUE(contains(message_of([&] { train(p, loader, options); }), "No space left"));
+    is_disk_full = false;
+    EXPECT_EQ(p.steps(), 80) << "nothing is lost";
+    EXPECT_EQ(files_in(directory / "run"), (std::vector<std::string>{name_of(40), name_of(60)}));
+    options.actions.clear();
+    EXPECT_EQ(train(p, loader, options).first, 60) << "it goes on from the newest file";
+  }
+}
+
+TEST_P(OnDevice, TheNewestAndTheBestFilesStay) {
+  for (bool largest : {false, true}) {
+    const TemporaryDirectory directory;
+    const double found[] = {0.5, 0.9, 0.1, 0.6, 0.8, 0.2};
+    for (std::int64_t steps : {30, 60}) {  // the second training knows of the files of the first
+      Fit fit;
+      Program p = compile(fit.g);
+      Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+      TrainOptions options = options_of(directory / "run", true);
+      options.steps = steps;
+      options.evaluate_every = 10;
+      options.evaluate = [&] { return Metrics{{"accuracy", found[p.steps() / 10 - 1]}}; };
+      options.save = {.folder = directory / "run", .every = 10, .keep_newest = 1, .keep_best = 2, .best = "accuracy"};
+      options.save.best_is_largest = largest;
+      options.save.metadata["model"] = "fit";
+      train(p, loader, options);
+    }
+    EXPECT_EQ(files_in(directory / "run"), largest ? (std::vector<std::string>{name_of(20), name_of(50), name_of(60)})
+                                                   : (std::vector<std::string>{name_of(30), name_of(60)}));
+    const Checkpoint last = read_checkpoint(directory / "run" / name_of(60));
+    EXPECT_EQ(last.metadata.at("model"), "fit");
+    EXPECT_EQ(last.metadata.at("metric.accuracy"), "0.2");
+    EXPECT_EQ(last.number("loader.epoch"), 6);
+  }
+}
+
+TEST_P(OnDevice, FilesThatDoNotFitAreRefused) {
+  const TemporaryDirectory directory;
+  const auto run = [&](std::int64_t batch, TrainOptions options, std::function<void(Graph&)> more = {}) {
+    Graph g;
+    const Value x = g.feed("x", f32, {batch});
+    const Variable w("w", Tensor::scalar(0.0f));
+    assign(w, g.value(w) + mean(x));
+    if (more) more(g);
+    Program p = compile(g);
+    Loader loader(p, numbers(), sample_order(kSamples, {.batch = batch}), {{"x", x}});
+    return message_of([&] { train(p, loader, options); });
+  };
+  TrainOptions options = options_of(directory / "run", false);
+  options.save.keep_newest = 2;
+  EXPECT_EQ(run(4, options), "nothing was thrown");
+  EXPECT_TRUE(contains(run(5, options), "an epoch had 10 batches, and the loader has 8"));
+  EXPECT_TRUE(contains(
+      run(4, options, [](Graph& g) { assign(Variable("v", Tensor::scalar(0.0f)), g.constant(Tensor::scalar(1.0f))); }),
+      "\"v\""));
+  options.save.resumes = false;
+  EXPECT_TRUE(contains(run(4, options), "holds files of another training"));
+  options.save.resumes = true;
+  options.save.folder = directory / "other";
+  EXPECT_TRUE(contains(
+      run(4, options, [](Graph& g) { assign(Variable("w", Tensor::scalar(0.0f)), g.constant(Tensor::scalar(1.0f))); }),
+      "two Variables are named \"w\""));
+  // A file that is damaged is not used, and the one before it is.
+  options.save.folder = directory / "run";
+  std::string warnings;
+  options.log = [&](LogLevel, std::string_view message) { warnings += message; };
+  std::filesystem::resize_file(directory / "run" / name_of(60), 100);
+  EXPECT_EQ(run(4, options), "nothing was thrown");
+  EXPECT_TRUE(contains(warnings, "a file of the training is not used")) << warnings;
+  EXPECT_EQ(read_checkpoint(directory / "run" / name_of(60)).number("step"), 60);
+}
+
+}  // namespace
+}  // namespace graphsink::save_test
