@@ -97,10 +97,14 @@ class Trial {
     }
     const double used = thread_us() - thread;
     training_.program.sync();
+    const double took = us_since(begun);
+    const double waited = loader_ ? 1e6 * loader_->report().waited_seconds : 0;
     if (windows_++ > 0) {
-      step_us_.push_back(us_since(begun) / static_cast<double>(options_.steps));
+      step_us_.push_back(took / static_cast<double>(options_.steps));
       thread_us_.push_back(used / static_cast<double>(options_.steps));
+      idle_.push_back((waited - waited_) / took);
     }
+    waited_ = waited;
     (void)training_.program.records("loss");
   }
 
@@ -111,7 +115,7 @@ class Trial {
                 {"thread_us", spread_of(thread_us_).median}};
     if (!loader_) return row;
     const LoaderReport report = loader_->report();
-    row["idle_share"] = idle_share(report);
+    row["idle_share"] = spread_of(idle_).median;
     row["starved_share"] = static_cast<double>(report.starved) / static_cast<double>(report.launches);
     return row;
   }
@@ -122,7 +126,8 @@ class Trial {
   const std::int64_t per_launch_;
   Training training_;
   std::optional<Loader> loader_;
-  std::vector<double> step_us_, thread_us_;
+  std::vector<double> step_us_, thread_us_, idle_;
+  double waited_ = 0;  // us, before this window
   int windows_ = 0;
 };
 

@@ -16,6 +16,14 @@ WIDTH, LEFT, LANE, GAP, HEAD = 960, 130, 26, 6, 30
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#e15759", "#edc948", "#9c755f")
 
 
+def from_zero(timeline):
+    """The same, beginning with the first span at 0."""
+    first = min(span["begin_us"] for lane in timeline["lanes"] for span in lane["spans"])
+    lanes = [{**lane, "spans": [{**span, "begin_us": span["begin_us"] - first, "end_us": span["end_us"] - first}
+                                for span in lane["spans"]]} for lane in timeline["lanes"]]
+    return {**timeline, "lanes": lanes}
+
+
 def end_of(timeline):
     return max(span["end_us"] for lane in timeline["lanes"] for span in lane["spans"] if lane["name"] == "device")
 
@@ -37,7 +45,7 @@ def lane_svg(lane, y, scale, end):
 
 def svg(report):
     """All timelines below each other, in one scale, so that their lengths can be compared."""
-    timelines = report["timelines"]
+    timelines = [from_zero(timeline) for timeline in report["timelines"]]
     scale = (WIDTH - LEFT - 10) / max(end_of(timeline) for timeline in timelines)
     parts, y = [], 6
     for timeline in timelines:

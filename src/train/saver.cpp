@@ -183,9 +183,13 @@ void Saver::save(const Progressed& progressed) {
     return;
   }
   join();
-  if (error_) log_.warn({"a file of the training could not be written: ", message_of(std::exchange(error_, nullptr))});
   if (copies_in_background_ && copy_on_device(progressed)) return;
-  write_now(progressed);
+  try {
+    write(snapshot(program_, where_), progressed);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  join();
 }
 
 bool Saver::copy_on_device(const Progressed& progressed) {
@@ -236,14 +240,6 @@ void Saver::write_copies() {
   is_written_ = true;
 }
 
-void Saver::write_now(const Progressed& progressed) {
-  try {
-    write(snapshot(program_, where_), progressed);
-  } catch (...) {
-    error_ = std::current_exception();
-  }
-}
-
 void Saver::write(Checkpoint checkpoint, const Progressed& progressed) {
   checkpoint.metadata = metadata_of(progressed);
   const fs::path path = path_of(progressed.steps);
@@ -281,15 +277,14 @@ void Saver::remove_others() {
 
 void Saver::join() {
   if (thread_.joinable()) thread_.join();
+  if (error_) log_.warn({"a file of the training could not be written: ", message_of(std::exchange(error_, nullptr))});
 }
 
 void Saver::finish(const Progressed& progressed) {
   launched();
   join();
   const bool is_there = !files_.empty() && files_.back().steps == progressed.steps;
-  error_ = nullptr;
-  if (!is_there) write_now(progressed);
-  if (error_) std::rethrow_exception(error_);
+  if (!is_there) write(snapshot(program_, where_), progressed);
 }
 
 fs::path Saver::newest() const { return files_.empty() ? fs::path() : files_.back().path; }

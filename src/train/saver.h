@@ -45,7 +45,7 @@ class Saver {
   void save(const Progressed& progressed);
   // The next launch was given to the device, which copies the Variables in front of it.
   void launched();
-  // The last state was saved: waits until its file is there, or tries once more. Throws the Error of that.
+  // The training ends in this state: waits until its file is there, or writes it now. Throws the Error of that.
   void finish(const Progressed& progressed);
 
   // Of the last file that is there; empty: none.
@@ -74,9 +74,8 @@ class Saver {
   bool copy_on_device(const Progressed& progressed);  // false: it cannot
   void write_copies();                                // on the thread
   void write(Checkpoint checkpoint, const Progressed& progressed);
-  void write_now(const Progressed& progressed);
   void remove_others();
-  void join();
+  void join();  // the thread, and logs what it could not write
 
   Program& program_;
   const SaveOptions options_;
