@@ -7,8 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -20,6 +24,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 #include "resident_bytes.h"
+#include "temporary_directory.h"
 
 namespace graphsink::data_loader_test {
 namespace {
@@ -322,6 +327,65 @@ TEST(DataLoader, AReportSaysWhatToChange) {
   EXPECT_TRUE(contains(to_string(report), "workers would read beside the launches"));
   EXPECT_EQ(idle_share({}), 0);
   EXPECT_EQ(workers_to_keep_up({}), 1);
+}
+
+// An op on the host waits in step n until batch n + 1 is prepared: if nobody prepared it meanwhile, it would not come.
+TEST_P(OnDevice, ABatchIsPreparedWhileTheLaunchBeforeRuns) {
+  std::mutex mutex;
+  std::condition_variable is_prepared;
+  std::map<std::int64_t, std::int64_t> prepared;  // samples of a batch
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+  Graph g;
+  const Value x = g.feed("x", f32, {kBatch}), label = g.feed("label", i32, {kBatch});
+  ExternalOp wait{.name = "wait_for_the_next", .outputs = {{DType::f32, {kBatch}}}};
+  wait.cpu = [&](const CpuArgs& a) {
+    const auto next = static_cast<std::int64_t>(*a.in<float>(0)) / kBatch + 1;
+    std::unique_lock lock(mutex);
+    const auto is_there = [&] { return next >= order.batches() || prepared[next] == kBatch; };
+    if (!is_prepared.wait_for(lock, std::chrono::minutes(2), is_there)) throw std::runtime_error("it does not come");
+    std::copy_n(a.in<float>(0), kBatch, a.out<float>(0));
+  };
+  g.record("x", external_op(wait, {x})[0] + cast(label, f32) * 0.0);
+  CompileOptions options;
+  options.tuning.threads = 1;
+  Program p = compile(g, options);
+  const auto prepare = [&](const SampleKey& key, SampleMemory from, SampleMemory to) {
+    for (std::size_t i = 0; i < from.size(); ++i) std::memcpy(to[i].data(), from[i].data(), from[i].size());
+    {
+      const std::lock_guard lock(mutex);
+      ++prepared[key.sample / kBatch];
+    }
+    is_prepared.notify_all();
+  };
+  Loader loader(p, numbers(), order, {{"x", x}, {"label", label}}, {.workers = 1, .ahead = 1, .prepare = prepare});
+  while (const std::int64_t steps = loader.next()) p.run(sink, {.steps = steps});
+  EXPECT_EQ(p.records("x"), epoch_of(order, 0));
+}
+
+// Windows at random places of a file of 8 GiB, which has holes in the place of zeros.
+TEST(DataLoader, ATokenFileMayBeLargerThanMemory) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "tokens.bin";
+  std::ofstream(path) << "";
+  std::filesystem::resize_file(path, std::uintmax_t{8} << 30);
+  const auto source = token_source(path, {.length = 64, .stride = 1, .type = TokenType::uint16});
+  EXPECT_GT(source->size(), std::int64_t{4'000'000'000});
+  Graph g;
+  const Value input = g.feed("input", i32, {8, 64}), target = g.feed("target", i32, {8, 64});
+  g.record("sum", cast(sum(input) + sum(target), f32));
+  Program p = compile(g);
+  Loader loader(p, source, sample_order(source->size(), {.batch = 8, .seed = 1}),
+                {{"input", input}, {"target", target}}, {.steps_per_launch = 4, .workers = 2});
+  const auto run = [&](int launches) {
+    for (int i = 0; i < launches; ++i) p.run(sink, {.steps = loader.next()});
+    p.sync();
+  };
+  run(10);
+  const std::size_t before = testing::resident_bytes("RssAnon:");
+  run(100);
+  if (!testing::kSanitized) {
+    EXPECT_LT(testing::resident_bytes("RssAnon:"), before + (std::size_t{20} << 20));
+  }
 }
 
 // Workers read no more than the launches that are prepared ahead, however long the program takes.

@@ -272,6 +272,22 @@ TEST_P(OnDevice, AFullDiskIsToldOf) {
   }
 }
 
+TEST_P(OnDevice, AFolderThatVanishesIsToldOf) {
+  const TemporaryDirectory directory;
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+  TrainOptions options = options_of(directory / "run", false);
+  std::string warnings;
+  options.log = [&](LogLevel, std::string_view message) { warnings += std::string(message) + "\n"; };
+  options.save.every = 20;
+  options.actions.push_back({30, [&](std::int64_t) { std::filesystem::remove_all(directory / "run"); }});
+  const std::string message = message_of([&] { train(p, loader, options); });
+  EXPECT_TRUE(contains(message, name_of(60)) && contains(message, "remedy: make its directory")) << message;
+  EXPECT_TRUE(contains(warnings, name_of(40))) << warnings;
+  EXPECT_EQ(p.steps(), 60) << "nothing is lost";
+}
+
 TEST_P(OnDevice, TheNewestAndTheBestFilesStay) {
   for (bool largest : {false, true}) {
     const TemporaryDirectory directory;
