@@ -2,6 +2,8 @@
 // way from and to Variables. Files are untrusted: every field is checked before memory is taken or anything changes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -31,24 +33,47 @@ struct Checkpoint {
   std::int64_t number(std::string_view name, Where where = Where::current()) const;
 };
 
-// Reads a whole file. Tensors of dtypes that the format has and this library does not (U64, U32, I16, U16, I8, C64 and
-// those below 16 bits of type F) are named in `unsupported`; the others are loaded. Throws Error with the path, the
-// field and the reason for one that cannot be read or is not well-formed: a header larger than the file or 100 MB,
-// doubled names, dtypes that the format does not have, more than Shape::kMaxRank dimensions, offsets that overlap,
-// leave holes, or do not fit their shape or the file. Takes memory in proportion to the file, whatever is in it, and
-// time in proportion to n log n. Messages show names shortened.
+// Reads a whole checkpoint: a safetensors file, or the index of several, which write_checkpoint() and Hugging Face
+// write
+// ("model.safetensors.index.json") and which is recognized by its content. Tensors of dtypes that the format has and
+// this library does not (U64, U32, I16, U16, I8, C64 and those below 16 bits of type F) are named in `unsupported`; the
+// others are loaded. Throws Error with the path, the field and the reason for one that cannot be read or is not
+// well-formed: a header larger than the file or 100 MB, doubled names, dtypes that the format does not have, more than
+// Shape::kMaxRank dimensions, offsets that overlap, leave holes, or do not fit their shape or the file; and for an
+// index with a shard that is not the name of a file in the same folder, that is missing, or that has other tensors than
+// the index says. Metadata are those of the index. If a writer replaces the index meanwhile, the new checkpoint is
+// read. Takes memory in proportion to the file, whatever is in it, and time in proportion to n log n. Messages show
+// names shortened.
 Checkpoint read_checkpoint(const std::filesystem::path& path, Where where = Where::current());
 
-// Writes a file so that after a crash at any moment `path` is either what it was before or all of the new one: writes
-// "<path>.partial.<16 hex digits>", with the name cut where the whole would be too long for the file system, syncs it,
-// renames it and syncs the directory. A process that is killed meanwhile leaves that other file behind, which the next
-// write to `path` removes. A file that is there keeps its permissions (not access control lists), and where the system
-// allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several threads and
-// processes may write one path; the last rename wins. The same checkpoint gives the same bytes, and read_checkpoint()
-// reads them. Throws Error naming the path and the system's reason, `path` is then as it was; also for a path to a
-// directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors
-// that were not loaded.
-void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint, Where where = Where::current());
+// Options of write_checkpoint().
+struct CheckpointOptions {
+  // If all tensors together have more bytes than this, they are written to several files of at most this many each, in
+  // the order of their names; a tensor that is larger has a file of its own. 0 means one file.
+  std::size_t most_bytes_per_file = 0;
+};
+
+// Writes a checkpoint so that after a crash at any moment `path` is either what it was before or all of the new one:
+// writes "<path>.partial.<16 hex digits>", with the name cut where the whole would be too long for the file system,
+// syncs it, renames it and syncs the directory. A process that is killed meanwhile leaves that other file behind, which
+// the next write to `path` removes. A file that is there keeps its permissions (not access control lists), and where
+// the system allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several
+// threads and processes may write one path; the last rename wins. One file has the same bytes for the same checkpoint.
+// read_checkpoint() reads what was written. Throws Error naming the path and the system's reason, `path` is then as it
+// was; also for a path to a directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for
+// a checkpoint with tensors that were not loaded.
+//
+// If there are several files, `path` is their index, in JSON, with the metadata. The tensors are beside it in shards,
+// which are synced before the index is: "<path>.<16 hex digits>-00001-of-00003.safetensors", with other digits in every
+// write. The shards of an index that is replaced are removed, and so are those of a process that was killed. A copy
+// of the index alone refers to the same shards, which are removed when the original is written again or removed.
+void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint,
+                      const CheckpointOptions& options = {}, Where where = Where::current());
+// Removes the checkpoint at `path` and its shards. Returns false if there is none; what processes that were killed left
+// behind of it is removed in any case. After a crash at any moment the checkpoint is whole or not there. A symbolic
+// link stays one: the file that it leads to is removed. Throws Error naming the path and the reason; also for an index
+// that was not written by write_checkpoint() to this path, because its shards may belong to another one.
+bool remove_checkpoint(const std::filesystem::path& path, Where where = Where::current());
 // Throws the Error that write_checkpoint() would throw before it writes, for a directory that is missing or forbids it:
 // to be called before a training that ends with a checkpoint. Leaves nothing behind.
 void require_writable(const std::filesystem::path& path, Where where = Where::current());

@@ -1,15 +1,11 @@
 #include "graphsink/checkpoint.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <system_error>
 
 #include "base/log.h"
 #include "base/printable.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/safetensors.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
@@ -18,57 +14,6 @@ namespace graphsink {
 namespace {
 
 constexpr const char* kStep = "step";  // metadata: the number of a program's next step
-
-// A regular file and its size; memory is never taken for more than that.
-class InputFile {
- public:
-  InputFile(const std::filesystem::path& path, Where where) : name_(path.string()), where_(where) {
-    std::error_code code;
-    std::filesystem::file_status status = std::filesystem::status(path, code);
-    if (!std::filesystem::exists(status))
-      refuse("cannot be opened: " + (code ? code.message() : "no such file"), "check the path");
-    if (!std::filesystem::is_regular_file(status)) refuse("is not a regular file", "give the path of a checkpoint");
-    size_ = std::filesystem::file_size(path, code);
-    errno = 0;
-    stream_.open(path, std::ios::binary);
-    if (code || !stream_) {
-      refuse("cannot be opened: " + std::generic_category().message(errno != 0 ? errno : EIO),
-             "check the path and its permissions");
-    }
-  }
-
-  std::uint64_t size() const { return size_; }
-  void read(void* to, std::uint64_t bytes) {
-    stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
-    if (!stream_) refuse("is truncated: it shrank while it was read", kWriteAgain);
-  }
-  void skip(std::uint64_t bytes) { stream_.seekg(static_cast<std::streamoff>(bytes), std::ios::cur); }
-  [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
-    throw Error(name_, where_, problem, remedy, ErrorCode::io);
-  }
-
- private:
-  std::string name_;
-  Where where_;
-  std::ifstream stream_;
-  std::uint64_t size_ = 0;
-};
-
-std::uint64_t read_header_size(InputFile& file) {
-  unsigned char bytes[8];
-  if (file.size() < sizeof bytes) {
-    file.refuse("header size: expected 8 bytes, the file has " + std::to_string(file.size()), kWriteAgain);
-  }
-  file.read(bytes, sizeof bytes);
-  std::uint64_t size = 0;
-  for (int i = 7; i >= 0; --i) size = size << 8 | bytes[i];
-  if (size > kMaxHeader || size > file.size() - sizeof bytes) {
-    file.refuse("header size: " + std::to_string(size) + " bytes, the file has " + std::to_string(file.size()) +
-                    " and headers at most " + std::to_string(kMaxHeader),
-                kWriteAgain);
-  }
-  return size;
-}
 
 std::string name_of(const Checkpoint& checkpoint) {
   return checkpoint.source.empty() ? "the checkpoint" : checkpoint.source;
@@ -124,40 +69,6 @@ std::int64_t Checkpoint::number(std::string_view name, Where where) const {
                 "give a checkpoint that this program wrote", ErrorCode::io);
   }
   return number;
-}
-
-Checkpoint read_checkpoint(const std::filesystem::path& path, Where where) {
-  InputFile file(path, where);
-  std::string json(read_header_size(file), '\0');
-  file.read(json.data(), json.size());
-  SafetensorsHeader header = parse_header(json, file.size() - 8 - json.size(), path.string(), where);
-  Checkpoint checkpoint;
-  checkpoint.source = path.string();
-  checkpoint.metadata = std::move(header.metadata);
-  for (TensorEntry& entry : header.entries) {
-    if (!entry.dtype->dtype) {
-      file.skip(entry.end - entry.begin);
-      checkpoint.unsupported.emplace(std::move(entry.name), entry.dtype->name);
-      continue;
-    }
-    Tensor tensor(*entry.dtype->dtype, entry.shape, where);
-    file.read(tensor.data(), tensor.bytes());
-    if (const auto bad = find_bad_boolean(tensor)) {
-      file.refuse(tensor_text(entry.name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1", kWriteAgain);
-    }
-    checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
-  }
-  return checkpoint;
-}
-
-void require_writable(const std::filesystem::path& path, Where where) { FileWriter(path, where); }
-
-void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint, Where where) {
-  FileLayout layout = lay_out(checkpoint, path.string(), where);
-  FileWriter file(path, where);
-  file.write(layout.header.data(), layout.header.size());
-  for (const Tensor* tensor : layout.tensors) file.write(tensor->data(), tensor->bytes());
-  file.commit();
 }
 
 Checkpoint snapshot(std::span<const Variable> variables, Where where) {

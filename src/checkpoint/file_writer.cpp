@@ -16,6 +16,9 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/input_file.h"
+#include "checkpoint/shard_index.h"
+
 namespace graphsink {
 namespace {
 
@@ -26,7 +29,6 @@ constexpr std::size_t kMostAtOnce = 0x7ffff000;
 constexpr int kMostLinks = 40;  // as many as the kernel follows
 constexpr int kMostTries = 100;
 constexpr std::string_view kPartial = ".partial.";
-constexpr std::size_t kDigits = 16;  // behind it
 
 const char* kind_of(fs::file_type type) {
   switch (type) {
@@ -59,6 +61,23 @@ fs::path follow_links(fs::path path, std::error_code& code) {
   return path;
 }
 
+// An open file, or none.
+class Descriptor {
+ public:
+  explicit Descriptor(int file) : file_(file) {}
+  ~Descriptor() {
+    if (is_open()) close(file_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  bool is_open() const { return file_ >= 0; }
+  int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
 std::string random_digits() {
   std::random_device random;
   char digits[kDigits + 1];
@@ -89,25 +108,49 @@ bool lock_new(int file) {
   return fstat(file, &status) == 0 && status.st_nlink > 0;
 }
 
-// Removes a temporary file whose writer has died: nobody has it locked.
-void remove_if_left_behind(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return;
-  struct stat status;
-  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && flock(file, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
-  close(file);
-}
-
-void remove_left_behind(const fs::path& directory, const std::string& prefix) {
-  // Not by std::filesystem, whose iterators end the process when there is no memory for them.
+// Names of the entries of a directory that begin with `prefix`; none where it cannot be listed, and it can still be
+// written then. Not by std::filesystem, whose iterators end the process when there is no memory for them.
+std::vector<std::string> names_in(const fs::path& directory, std::string_view prefix) {
   auto close_directory = [](DIR* open) { closedir(open); };
   const std::unique_ptr<DIR, decltype(close_directory)> entries(opendir(directory.c_str()));
-  if (!entries) return;  // a directory that cannot be listed can still be written
-  while (const dirent* entry = readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
-    if (name.starts_with(prefix) && name.size() == prefix.size() + kDigits &&
-        name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos)
-      remove_if_left_behind(directory / name);
+  std::vector<std::string> names;
+  if (!entries) return names;
+  while (const dirent* entry = readdir(entries.get()))
+    if (std::string_view(entry->d_name).starts_with(prefix)) names.emplace_back(entry->d_name);
+  return names;
+}
+
+// Paths of the shards of `target` with these digits, whether an index refers to them or not.
+std::vector<fs::path> shards_with(const fs::path& target, const std::string& digits) {
+  std::vector<fs::path> paths;
+  const fs::path directory = directory_of(target);
+  for (const std::string& name : names_in(directory, target.filename().string() + "." + digits + "-"))
+    if (name.ends_with(".safetensors")) paths.push_back(directory / name);
+  return paths;
+}
+
+void remove_all(const std::vector<fs::path>& paths) noexcept {
+  for (const fs::path& path : paths) unlink(path.c_str());
+}
+
+// Removes a temporary file whose writer has died, because nobody has it locked, and the shards with its digits, unless
+// they belong to the index at `target`. The file goes last: it is how the shards are found.
+void remove_if_left_behind(const fs::path& path, const std::string& digits, const fs::path& target) {
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status;
+  const bool is_left_behind = file.is_open() && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                              flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!is_left_behind) return;
+  if (digits_at(target) != digits) remove_all(shards_with(target, digits));
+  unlink(path.c_str());
+}
+
+void remove_left_behind(const fs::path& target) {
+  const fs::path directory = directory_of(target);
+  const std::string prefix = partial_prefix(target);
+  for (const std::string& name : names_in(directory, prefix)) {
+    const std::string digits = name.substr(prefix.size());
+    if (are_digits(digits)) remove_if_left_behind(directory / name, digits, target);
   }
 }
 
@@ -123,38 +166,108 @@ void keep_access(int file, const struct stat& old) {
     fchmod(file, mode);
 }
 
+// Creates the file, with the access that `target` has if it is there. O_EXCL follows no symbolic link, and opens
+// nothing that is there. Whoever may not read the old file may not read the new one either, at no time.
+int create(const fs::path& path, const fs::path& target) {
+  struct stat old;
+  const bool is_replaced = stat(target.c_str(), &old) == 0;
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_replaced ? 0600 : 0666);
+  if (file >= 0 && is_replaced) keep_access(file, old);
+  return file;
+}
+
+// A directory, open as long as this lives. While it is locked, no other writer replaces a file in it, so that each
+// knows what it replaces. Some file systems cannot open, lock or sync a directory, and then nothing better can be done.
+class Directory {
+ public:
+  explicit Directory(const fs::path& path) : file_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  ~Directory() { flock(file_.get(), LOCK_UN); }  // a process that was forked meanwhile has the file open, too
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  void lock() const {
+    while (flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  // Makes the names in it durable. Returns the code of the error, or 0.
+  int sync() const {
+    if (!file_.is_open() || fsync(file_.get()) == 0) return 0;
+    return errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+  }
+
+ private:
+  Descriptor file_;
+};
+
+// The shards of the index at `target`, which is about to be replaced or removed. The temporary file that names their
+// digits has the next writer remove them if this process is killed.
+class OldShards {
+ public:
+  explicit OldShards(const fs::path& target) {
+    const std::optional<std::string> digits = digits_at(target);
+    if (!digits) return;
+    paths_ = shards_with(target, *digits);
+    note_ = directory_of(target) / (partial_prefix(target) + *digits);
+    file_ = ::open(note_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file_ >= 0) lock_new(file_);
+  }
+  ~OldShards() {
+    if (file_ < 0) return;
+    unlink(note_.c_str());
+    close(file_);
+  }
+  OldShards(const OldShards&) = delete;
+  OldShards& operator=(const OldShards&) = delete;
+
+  void remove() const noexcept { remove_all(paths_); }
+
+ private:
+  std::vector<fs::path> paths_;
+  fs::path note_;
+  int file_ = -1;
+};
+
+[[noreturn]] void refuse_call(const fs::path& path, const Where& where, const char* verb, const char* call, int code) {
+  const char* remedy = code == ENOENT         ? "make its directory first"
+                       : code == ENAMETOOLONG ? "give it a shorter name"
+                                              : "check the directory, its permissions and its free space";
+  throw Error(path.string(), where,
+              std::string("cannot be ") + verb + ": " + call + ": " + std::generic_category().message(code), remedy,
+              ErrorCode::io);
+}
+
+// The regular file, there or not, that the path leads to.
+fs::path file_at(const fs::path& path, const Where& where, const char* verb) {
+  std::error_code code;
+  fs::path target = follow_links(path, code);
+  if (code) refuse_call(path, where, verb, "open", code.value());
+  const fs::file_status status = fs::status(target, code);
+  const bool is_directory = fs::is_directory(status) || !target.has_filename();
+  if (is_directory || (fs::exists(status) && !fs::is_regular_file(status))) {
+    throw Error(path.string(), where,
+                std::string("cannot be ") + verb + ": it is " +
+                    kind_of(is_directory ? fs::file_type::directory : status.type()),
+                "name a file", ErrorCode::io);
+  }
+  return target;
+}
+
 }  // namespace
 
-FileWriter::FileWriter(fs::path path, Where where) : path_(std::move(path)), where_(where) {
-  std::error_code code;
-  target_ = follow_links(path_, code);
-  if (code) refuse("open", code.value());
-  fs::file_status status = fs::status(target_, code);
-  bool is_directory = fs::is_directory(status) || !target_.has_filename();
-  if (is_directory || (fs::exists(status) && !fs::is_regular_file(status))) {
-    throw Error(
-        path_.string(), where_,
-        "cannot be written: it is " + std::string(kind_of(is_directory ? fs::file_type::directory : status.type())),
-        "name a file", ErrorCode::io);
-  }
+FileWriter::FileWriter(fs::path path, Where where)
+    : path_(std::move(path)), where_(where), target_(file_at(path_, where_, "written")) {
+  remove_left_behind(target_);
   open_partial();
 }
 
 void FileWriter::open_partial() {
-  const fs::path directory = directory_of(target_);
-  const std::string prefix = partial_prefix(target_);
-  remove_left_behind(directory, prefix);
-  struct stat old;
-  const bool is_replaced = stat(target_.c_str(), &old) == 0;
   for (int tries = 0; tries < kMostTries; ++tries) {
-    partial_ = directory / (prefix + random_digits());
-    // O_EXCL follows no symbolic link, and opens nothing that is there. Whoever may not read the old file may not read
-    // the new one either, at no time.
-    const int file = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_replaced ? 0600 : 0666);
+    digits_ = random_digits();
+    partial_ = directory_of(target_) / (partial_prefix(target_) + digits_);
+    const int file = create(partial_, target_);
     if (file < 0 && errno == EEXIST) continue;
     if (file < 0) refuse("open", errno);
     if (lock_new(file)) {
-      if (is_replaced) keep_access(file, old);
       file_ = file;
       return;
     }
@@ -165,15 +278,16 @@ void FileWriter::open_partial() {
 }
 
 FileWriter::~FileWriter() {
+  remove_all(shards_);
   if (file_ < 0) return;
-  close(file_);
   unlink(partial_.c_str());
+  close(file_);
 }
 
-void FileWriter::write(const void* data, std::size_t bytes) {
+void FileWriter::write_to(int file, const void* data, std::size_t bytes) const {
   const auto* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    ssize_t written = ::write(file_, next, std::min(bytes, kMostAtOnce));
+    ssize_t written = ::write(file, next, std::min(bytes, kMostAtOnce));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) refuse("write", errno);
     next += written;
@@ -181,23 +295,51 @@ void FileWriter::write(const void* data, std::size_t bytes) {
   }
 }
 
-void FileWriter::commit() {
-  if (fsync(file_) != 0) refuse("fsync", errno);
-  if (rename(partial_.c_str(), target_.c_str()) != 0) refuse("rename", errno);
-  close(std::exchange(file_, -1));
-  // The name is durable when its directory is. Some file systems cannot sync one, and then nothing better can be done.
-  int handle = ::open(directory_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) return;
-  int code = fsync(handle) == 0 ? 0 : errno;
-  close(handle);
-  if (code != 0 && code != EINVAL && code != ENOTSUP) refuse("fsync of the directory", code);
+std::string FileWriter::write_shard(std::size_t number, std::size_t count, std::span<const Bytes> parts) {
+  std::string name = shard_name(target_.filename().string(), digits_, number, count);
+  const fs::path& path = shards_.emplace_back(directory_of(target_) / name);
+  const Descriptor file(create(path, target_));
+  if (!file.is_open()) refuse("open", errno);
+  for (const Bytes& part : parts) write_to(file.get(), part.data(), part.size());
+  if (fsync(file.get()) != 0) refuse("fsync", errno);
+  return name;
 }
 
-void FileWriter::refuse(const char* call, int code) const {
-  throw Error(path_.string(), where_,
-              std::string("cannot be written: ") + call + ": " + std::generic_category().message(code),
-              code == ENOENT ? "make its directory first" : "check the directory, its permissions and its free space",
-              ErrorCode::io);
+void FileWriter::commit() {
+  const Directory directory(directory_of(target_));
+  if (fsync(file_) != 0) refuse("fsync", errno);
+  // The names of the shards must be durable before that of the index.
+  if (const int code = shards_.empty() ? 0 : directory.sync()) refuse("fsync of the directory", code);
+  directory.lock();
+  const OldShards old(target_);
+  if (rename(partial_.c_str(), target_.c_str()) != 0) refuse("rename", errno);
+  close(std::exchange(file_, -1));
+  shards_.clear();
+  // Or a crash may bring the old index back, which needs the old shards.
+  if (const int code = directory.sync()) refuse("fsync of the directory", code);
+  old.remove();
+}
+
+void FileWriter::refuse(const char* call, int code) const { refuse_call(path_, where_, "written", call, code); }
+
+bool remove_file(const fs::path& path, Where where) {
+  const fs::path target = file_at(path, where, "removed");
+  remove_left_behind(target);
+  const Directory directory(directory_of(target));
+  directory.lock();
+  std::error_code code;
+  if (!fs::exists(target, code)) return false;
+  InputFile file(target, where);
+  const std::optional<std::string> text = index_text(file);
+  if (text && !digits_of(parse_index(*text, path.string(), where), target)) {
+    throw Error(path.string(), where, "cannot be removed: its shards were not written for this path",
+                "remove the index and the shards that belong to no other index yourself", ErrorCode::io);
+  }
+  const OldShards old(target);
+  if (unlink(target.c_str()) != 0) refuse_call(path, where, "removed", "unlink", errno);
+  if (const int failure = directory.sync()) refuse_call(path, where, "removed", "fsync of the directory", failure);
+  old.remove();
+  return true;
 }
 
 }  // namespace graphsink

@@ -318,17 +318,17 @@ class HeaderReader final : public nlohmann::json_sax<json> {
 
 class Layout {
  public:
-  Layout(const Checkpoint& checkpoint, const std::string& file, Where where)
-      : checkpoint_(checkpoint), file_(file), where_(where) {}
+  Layout(const NamedTensors& tensors, const Metadata& metadata, const std::string& file, Where where)
+      : tensors_(tensors), metadata_(metadata), file_(file), where_(where) {}
 
   FileLayout make() {
-    check_names();
     place_tensors();
     std::string text = header_text();
     text.resize((text.size() + 7) / 8 * 8, ' ');  // the data are aligned
     if (text.size() > kMaxHeader) {
-      refuse("its header has " + std::to_string(text.size()) + " bytes; files take " + std::to_string(kMaxHeader),
-             "write several files");
+      throw Error(file_, where_,
+                  "its header has " + std::to_string(text.size()) + " bytes; files take " + std::to_string(kMaxHeader),
+                  "set CheckpointOptions::most_bytes_per_file, so that several files are written");
     }
     for (int byte = 0; byte < 8; ++byte) layout_.header += static_cast<char>(text.size() >> (8 * byte) & 0xff);
     layout_.header += text;
@@ -336,34 +336,8 @@ class Layout {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const {
-    throw Error(file_, where_, problem, remedy);
-  }
-
-  void check_names() const {
-    for (const auto& [name, text] : checkpoint_.metadata)
-      if (!is_utf8(name) || !is_utf8(text)) refuse("metadata " + in_quotes(name) + " is not UTF-8", "use UTF-8");
-    if (!checkpoint_.unsupported.empty()) {
-      const auto& [name, dtype] = *checkpoint_.unsupported.begin();
-      refuse(tensor_text(name) + " was not loaded, because its dtype is " + shortened(dtype),
-             "clear `unsupported` to write the checkpoint without it");
-    }
-    for (const auto& [name, tensor] : checkpoint_.tensors) {
-      if (!is_utf8(name)) refuse(tensor_text(name) + ": the name is not UTF-8", "use UTF-8");
-      if (name == kMetadata) refuse("a tensor is named " + name, "give it another name");
-      if (!tensor.valid()) {
-        refuse(tensor_text(name) + " is default-constructed or moved from, and has no data",
-               "give it a type and values, or leave it out");
-      }
-      if (const auto bad = find_bad_boolean(tensor)) {
-        refuse(tensor_text(name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1",
-               "write true or false to it");
-      }
-    }
-  }
-
   void place_tensors() {
-    for (const auto& [name, tensor] : checkpoint_.tensors) layout_.tensors.push_back(&tensor);
+    for (const auto& [name, tensor] : tensors_) layout_.tensors.push_back(tensor);
     std::stable_sort(layout_.tensors.begin(), layout_.tensors.end(),
                      [](const Tensor* a, const Tensor* b) { return size_of(a->dtype()) > size_of(b->dtype()); });
     std::size_t end = 0;
@@ -373,14 +347,14 @@ class Layout {
   // The keys are sorted, so that the same checkpoint gives the same bytes.
   std::string header_text() const {
     JsonWriter json;
-    bool needs_metadata = !checkpoint_.metadata.empty();
+    bool needs_metadata = !metadata_.empty();
     json.begin_object();
-    for (const auto& [name, tensor] : checkpoint_.tensors) {
+    for (const auto& [name, tensor] : tensors_) {
       if (needs_metadata && name > kMetadata) {
         add_metadata(json);
         needs_metadata = false;
       }
-      add_entry(json, name, tensor);
+      add_entry(json, name, *tensor);
     }
     if (needs_metadata) add_metadata(json);
     json.end_object();
@@ -390,11 +364,11 @@ class Layout {
   void add_metadata(JsonWriter& json) const {
     json.key(kMetadata);
     json.begin_object();
-    for (const auto& [name, text] : checkpoint_.metadata) json.member(name, text);
+    for (const auto& [name, text] : metadata_) json.member(name, text);
     json.end_object();
   }
 
-  void add_entry(JsonWriter& json, const std::string& name, const Tensor& tensor) const {
+  void add_entry(JsonWriter& json, std::string_view name, const Tensor& tensor) const {
     const std::size_t begin = begins_.at(&tensor);
     json.key(name);
     json.begin_object();
@@ -406,7 +380,8 @@ class Layout {
     json.end_object();
   }
 
-  const Checkpoint& checkpoint_;
+  const NamedTensors& tensors_;
+  const Metadata& metadata_;
   const std::string& file_;
   const Where where_;
   FileLayout layout_;
@@ -419,8 +394,33 @@ SafetensorsHeader parse_header(std::string_view text, std::uint64_t data_bytes, 
   return HeaderReader(data_bytes, file, where).read(text);
 }
 
-FileLayout lay_out(const Checkpoint& checkpoint, const std::string& file, Where where) {
-  return Layout(checkpoint, file, where).make();
+void check_writable(const Checkpoint& checkpoint, const std::string& file, Where where) {
+  const auto refuse = [&](const std::string& problem, const std::string& remedy) {
+    throw Error(file, where, problem, remedy);
+  };
+  for (const auto& [name, text] : checkpoint.metadata)
+    if (!is_utf8(name) || !is_utf8(text)) refuse("metadata " + in_quotes(name) + " is not UTF-8", "use UTF-8");
+  if (!checkpoint.unsupported.empty()) {
+    const auto& [name, dtype] = *checkpoint.unsupported.begin();
+    refuse(tensor_text(name) + " was not loaded, because its dtype is " + shortened(dtype),
+           "clear `unsupported` to write the checkpoint without it");
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!is_utf8(name)) refuse(tensor_text(name) + ": the name is not UTF-8", "use UTF-8");
+    if (name == kMetadata) refuse("a tensor is named " + name, "give it another name");
+    if (!tensor.valid()) {
+      refuse(tensor_text(name) + " is default-constructed or moved from, and has no data",
+             "give it a type and values, or leave it out");
+    }
+    if (const auto bad = find_bad_boolean(tensor)) {
+      refuse(tensor_text(name) + ": element " + std::to_string(*bad) + " is neither 0 nor 1",
+             "write true or false to it");
+    }
+  }
+}
+
+FileLayout lay_out(const NamedTensors& tensors, const Metadata& metadata, const std::string& file, Where where) {
+  return Layout(tensors, metadata, file, where).make();
 }
 
 std::optional<std::size_t> find_bad_boolean(const Tensor& tensor) {

@@ -31,22 +31,27 @@ struct TensorEntry {
   std::uint64_t begin = 0, end = 0;  // in the data
 };
 
+using Metadata = std::map<std::string, std::string, std::less<>>;
 struct SafetensorsHeader {
   std::vector<TensorEntry> entries;  // in the order of their data
-  std::map<std::string, std::string, std::less<>> metadata;
+  Metadata metadata;
 };
 
 // Checks everything against `data_bytes`, the bytes after the header. Takes memory in proportion to the header, and
 // time in proportion to n log n. Throws Error(file, where, ...).
 SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, const std::string& file, Where where);
 
-// The header of a checkpoint, its size included, and the order of its tensors' data: the larger dtypes first, so that
-// all are aligned, then by name. Throws Error(file, where, ...) for what read_checkpoint() would refuse.
+// Throws Error(file, where, ...) for what read_checkpoint() would refuse.
+void check_writable(const Checkpoint& checkpoint, const std::string& file, Where where);
+
+// The header of one file, its size included, and the order of its tensors' data: the larger dtypes first, so that all
+// are aligned, then by name. Throws Error(file, where, ...) for a header that is too large.
 struct FileLayout {
   std::string header;
   std::vector<const Tensor*> tensors;
 };
-FileLayout lay_out(const Checkpoint& checkpoint, const std::string& file, Where where);
+using NamedTensors = std::map<std::string_view, const Tensor*>;  // borrowed
+FileLayout lay_out(const NamedTensors& tensors, const Metadata& metadata, const std::string& file, Where where);
 
 // The first element that is neither 0 nor 1, of a tensor of booleans: any other byte in a bool is undefined behaviour.
 // None in tensors of other types.

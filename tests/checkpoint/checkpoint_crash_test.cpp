@@ -1,5 +1,5 @@
 // A process killed at any system call of a save leaves the old checkpoint or the new one, whole. The calls are
-// interposed: this program's own write(), fsync() and rename() come before those of the C library.
+// interposed: this program's own write(), fsync(), rename() and unlink() come before those of the C library.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -44,6 +44,9 @@ int fsync(int file) {
 int rename(const char* from, const char* to) noexcept {
   return interposed([&] { return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0)); });
 }
+int unlink(const char* path) noexcept {
+  return interposed([&] { return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0)); });
+}
 }
 
 namespace graphsink::checkpoint_crash_test {
@@ -56,13 +59,14 @@ Checkpoint checkpoint_of(float value) {
   return checkpoint;
 }
 
-// True if the child was killed, false if it finished its save.
-bool save_is_killed_at(int call, Moment when, const std::filesystem::path& path) {
+// True if the child was killed, false if it finished what it does.
+template <class Act>
+bool is_killed_at(int call, Moment when, const Act& act) {
   pid_t child = fork();
   if (child == 0) {
     moment = when;
     calls_until_death = call;
-    write_checkpoint(path, checkpoint_of(2));
+    act();
     _exit(0);
   }
   int status = 0;
@@ -71,26 +75,30 @@ bool save_is_killed_at(int call, Moment when, const std::filesystem::path& path)
   return WIFSIGNALED(status);
 }
 
+// The number of the whole checkpoint that is at `path`; 0 if there is none.
+std::int64_t value_at(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return 0;
+  const Checkpoint found = read_checkpoint(path);
+  const std::int64_t value = found.number("step");
+  EXPECT_EQ(found.tensors.size(), 3u);
+  for (const auto& [name, tensor] : found.tensors) EXPECT_EQ(tensor.at(99), static_cast<double>(value));
+  return value;
+}
+
 class CheckpointCrash : public testing::TestWithParam<bool> {};
 
 TEST_P(CheckpointCrash, LeavesTheOldOrTheNewCheckpoint) {
-  bool has_old = GetParam();
+  const bool has_old = GetParam();
   for (Moment when : {Moment::before, Moment::during, Moment::after}) {
     int calls = 0, old = 0, renewed = 0;
     for (bool was_killed = true; was_killed; ++calls) {
       TemporaryDirectory directory;
       std::filesystem::path path = directory / "checkpoint";
       if (has_old) write_checkpoint(path, checkpoint_of(1));
-      was_killed = save_is_killed_at(calls, when, path);
-      if (!has_old && !std::filesystem::exists(path)) {
-        ++old;
-      } else {
-        Checkpoint found = read_checkpoint(path);
-        std::int64_t value = found.number("step");
-        ASSERT_TRUE(value == 1 || value == 2);
-        for (const auto& [name, tensor] : found.tensors) EXPECT_EQ(tensor.at(99), static_cast<double>(value));
-        ++(value == 1 ? old : renewed);
-      }
+      was_killed = is_killed_at(calls, when, [&] { write_checkpoint(path, checkpoint_of(2)); });
+      const std::int64_t value = value_at(path);
+      ASSERT_TRUE(value == 2 || value == (has_old ? 1 : 0));
+      ++(value == 2 ? renewed : old);
       write_checkpoint(path, checkpoint_of(3));  // what was left behind is in nobody's way
       EXPECT_EQ(read_checkpoint(path).number("step"), 3);
     }
@@ -102,6 +110,89 @@ TEST_P(CheckpointCrash, LeavesTheOldOrTheNewCheckpoint) {
 }
 INSTANTIATE_TEST_SUITE_P(, CheckpointCrash, testing::Bool(),
                          [](const auto& p) { return p.param ? "OverAnOldOne" : "OfTheFirstOne"; });
+
+constexpr CheckpointOptions kShards{.most_bytes_per_file = 500};  // a tensor of a checkpoint has 400
+
+std::ptrdiff_t files_in(const TemporaryDirectory& directory) {
+  return std::distance(std::filesystem::directory_iterator(directory.path()), {});
+}
+
+enum class Old { none, file, shards };
+struct ShardedCrash : testing::TestWithParam<std::tuple<Old, Moment>> {
+  const Old old = std::get<0>(GetParam());
+  const Moment when = std::get<1>(GetParam());
+
+  // What is there before.
+  std::int64_t begin(const std::filesystem::path& path) const {
+    if (old == Old::none) return 0;
+    write_checkpoint(path, checkpoint_of(1), old == Old::shards ? kShards : CheckpointOptions());
+    return 1;
+  }
+};
+
+TEST_P(ShardedCrash, LeavesTheOldOrTheNewCheckpoint) {
+  int calls = 0, unchanged = 0, renewed = 0;
+  for (bool was_killed = true; was_killed; ++calls) {
+    TemporaryDirectory directory;
+    const std::filesystem::path path = directory / "checkpoint";
+    const std::int64_t before = begin(path);
+    was_killed = is_killed_at(calls, when, [&] { write_checkpoint(path, checkpoint_of(2), kShards); });
+    const std::int64_t value = value_at(path);
+    ASSERT_TRUE(value == before || value == 2) << calls;
+    ++(value == 2 ? renewed : unchanged);
+    require_writable(path);  // removes what was left behind, and nothing else
+    EXPECT_EQ(value_at(path), value) << calls;
+    EXPECT_EQ(files_in(directory), value == 2 || old == Old::shards ? 4 : value) << calls;
+  }
+  // For each of three shards a header, a tensor and fsync; fsync of the directory; the index and its fsync; rename;
+  // fsync of the directory; unlink of three old shards and of their note. The last round is not killed.
+  EXPECT_EQ(calls, old == Old::shards ? 19 : 15);
+  EXPECT_GE(unchanged, 12);
+  EXPECT_GE(renewed, old == Old::shards ? 6 : 2);
+}
+
+TEST_P(ShardedCrash, OfTheCleaningOfWhatAnotherLeftBehindLosesNothing) {
+  for (int first : {5, 14}) {  // in the second shard, and behind the rename
+    int calls = 0;
+    for (bool was_killed = true; was_killed; ++calls) {
+      TemporaryDirectory directory;
+      const std::filesystem::path path = directory / "checkpoint";
+      begin(path);
+      is_killed_at(first, when, [&] { write_checkpoint(path, checkpoint_of(2), kShards); });
+      const std::int64_t value = value_at(path);
+      was_killed = is_killed_at(calls, when, [&] { require_writable(path); });
+      EXPECT_EQ(value_at(path), value) << calls;
+      require_writable(path);
+      EXPECT_EQ(value_at(path), value) << calls;
+      EXPECT_EQ(files_in(directory), value == 2 || old == Old::shards ? 4 : value) << calls;
+    }
+    EXPECT_GE(calls, 2);
+  }
+}
+
+TEST_P(ShardedCrash, OfARemovalLeavesTheCheckpointOrNone) {
+  int calls = 0;
+  for (bool was_killed = true; was_killed; ++calls) {
+    TemporaryDirectory directory;
+    const std::filesystem::path path = directory / "checkpoint";
+    const std::int64_t before = begin(path);
+    was_killed = is_killed_at(calls, when, [&] { remove_checkpoint(path); });
+    const std::int64_t value = value_at(path);
+    ASSERT_TRUE(value == before || value == 0) << calls;
+    EXPECT_EQ(remove_checkpoint(path), value != 0);
+    EXPECT_EQ(files_in(directory), 0) << calls;
+  }
+  EXPECT_EQ(calls, old == Old::none ? 1 : old == Old::file ? 3 : 7);
+}
+std::string name_of(const testing::TestParamInfo<ShardedCrash::ParamType>& info) {
+  const auto [old, when] = info.param;
+  const std::string first = old == Old::none ? "First" : old == Old::file ? "OverAFile" : "OverShards";
+  return first + (when == Moment::before ? "Before" : when == Moment::during ? "During" : "After");
+}
+INSTANTIATE_TEST_SUITE_P(, ShardedCrash,
+                         testing::Combine(testing::Values(Old::none, Old::file, Old::shards),
+                                          testing::Values(Moment::before, Moment::during, Moment::after)),
+                         name_of);
 
 }  // namespace
 }  // namespace graphsink::checkpoint_crash_test

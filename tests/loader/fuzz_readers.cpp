@@ -49,6 +49,9 @@ const std::vector<std::string> kTokens = {"{",
                                           "\"shape\"",
                                           "\"data_offsets\"",
                                           "__metadata__",
+                                          "weight_map",
+                                          "\"first\"",
+                                          "../",
                                           "'<i8'",
                                           "'|b1'",
                                           "'shape': (1, 6), ",
@@ -130,6 +133,13 @@ bool read_checkpoint(const std::filesystem::path& path) {
   }
 }
 
+// The shards are whole; what is damaged is the index.
+bool read_index(const std::filesystem::path& path) {
+  for (const auto& [name, bytes] : gs::good_shards())
+    if (!std::filesystem::exists(path.parent_path() / name)) gs::write_file(path.parent_path() / name, bytes);
+  return read_checkpoint(path);
+}
+
 bool read_idx(const std::filesystem::path& path) {
   try {
     gs::IdxFile file = gs::read_idx(path);
@@ -167,6 +177,7 @@ std::map<std::string, Reader> readers() {
   return {
       {"checkpoint", {gs::good_safetensors(), read_checkpoint, mend_checkpoint}},
       {"idx", {gs::good_idx(), read_idx}},
+      {"index", {gs::good_index(), read_index}},
       {"images",
        {gs::good_idx(),
         [](const Path& path) {

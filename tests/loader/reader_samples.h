@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/checkpoint.h"
@@ -35,6 +36,16 @@ inline std::string good_safetensors() {
   return safetensors_file(R"({"__metadata__":{"step":"3"},"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
                           R"("b":{"dtype":"BOOL","shape":[3],"data_offsets":[8,11]}})",
                           std::string("\0\0\x80\x3f\0\0\0\x40\1\0\1", 11));
+}
+// The index of a checkpoint in the files "first" and "second", which good_shards() has.
+inline std::string good_index() {
+  return R"({"metadata":{"total_size":11,"step":"3"},"weight_map":{"b":"second","w":"first"}})";
+}
+inline std::vector<std::pair<std::string, std::string>> good_shards() {
+  return {{"first", safetensors_file(R"({"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",
+                                     std::string("\0\0\x80\x3f\0\0\0\x40", 8))},
+          {"second",
+           safetensors_file(R"({"b":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", std::string("\1\0\1", 3))}};
 }
 // The lowest bytes of a number, little-endian.
 inline std::string little(std::uint64_t number, int bytes) {

@@ -1566,6 +1566,31 @@ std::span<const Row> misuses() {
           "the checkpoint",
           {"\"w\", dtype", "f32[3]", "i32[3]", "convert"},
           [] { restore(std::vector{w()}, checkpoint_of("w", Tensor({1, 2, 3}))); }}.with(ErrorCode::io),
+      Row{"CheckpointOfAShardElsewhere",
+          nullptr,
+          {"weight_map, tensor \"w\"", "name of a file in the folder of the index, seen \"../w\""},
+          [] { read_checkpoint(file("c", R"({"weight_map":{"w":"../w"}})")); }}.with(ErrorCode::io),
+      Row{"CheckpointOfAShardThatIsNotThere",
+          nullptr,
+          {"missing", "cannot be opened"},
+          [] { read_checkpoint(file("c", R"({"weight_map":{"w":"missing"}})")); }}.with(ErrorCode::io),
+      Row{"CheckpointMetadataIsAFieldOfTheIndex",
+          nullptr,
+          {"metadata \"total_size\"", "another name"},
+          [] {
+            Checkpoint checkpoint = checkpoint_of("a", Tensor({1.0f}));
+            checkpoint.tensors.emplace("b", Tensor({1.0f}));
+            checkpoint.metadata["total_size"] = "8";
+            write_checkpoint(directory() / "c", checkpoint, {.most_bytes_per_file = 4});
+          }},
+      Row{"RemovedCheckpointIsADirectory",
+          nullptr,
+          {"cannot be removed: it is a directory"},
+          [] { remove_checkpoint(directory().path()); }}.with(ErrorCode::io),
+      Row{"RemovedCheckpointHasShardsOfOthers",
+          nullptr,
+          {"cannot be removed: its shards were not written for this path"},
+          [] { remove_checkpoint(file("c", R"({"weight_map":{"w":"model-00001-of-00001.safetensors"}})")); }}.with(ErrorCode::io),
 
       // --- loaders
       Row{"IdxIsNotThere", nullptr, {"nothing"}, [] { read_idx(directory() / "nothing"); }}.with(ErrorCode::io),
