@@ -323,6 +323,12 @@ struct CrossEntropyOptions {
 // c], f32 or f64; targets is [n], i32 or i64. The mean over no rows is NaN, and its gradient is 0. A target outside [0,
 // c) that is not ignored fails the step.
 Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options = {}, Placement placement = {});
+// The share of rows whose largest logit, as argmax() finds it, is that of the label: an f32 scalar. logits is [..., c],
+// of any dtype but boolean; labels is [...], i32 or i64; a label outside [0, c) is never right. With a mask, booleans
+// that can be broadcast to the labels, only rows where it is true count; the share of no rows is then 0, without a mask
+// NaN. It has no gradient.
+Value accuracy(Arg logits, Arg labels, Placement placement = {});
+Value accuracy(Arg logits, Arg labels, Arg mask, Placement placement = {});
 
 // exp(x) / sum(exp(x)) along an axis, and its logarithm. Both take floats. As in NumPy, a whole line becomes NaN if one
 // of its elements is NaN or +inf, or if all are -inf.

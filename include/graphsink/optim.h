@@ -2,6 +2,7 @@
 // parameters of a group.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -82,6 +83,48 @@ struct CosineSchedule {
 // schedule that ends before its warm-up, and for numbers that are negative or not finite.
 Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where where = Where::current());
 
+// A learning rate that rises and ends like that of a CosineSchedule, and falls linearly from `peak` to `final` times
+// `peak` in between.
+struct LinearSchedule {
+  double peak = 1e-3;
+  std::int64_t warmup = 0;
+  std::int64_t steps = 0;
+  double final = 0;
+  DType dtype = f32;  // f32 or f64
+};
+// The same as cosine_schedule() otherwise.
+Value linear_schedule(const Graph& graph, const LinearSchedule& schedule, Where where = Where::current());
+
+// A learning rate that begins with `peak` and is multiplied by `factor` at some steps: either at every `interval`-th
+// one, or at those of `at`.
+struct StepSchedule {
+  double peak = 1e-3;
+  double factor = 0.1;                // above 0
+  std::int64_t interval = 0;          // above 0, unless `at` says where
+  std::vector<std::int64_t> at = {};  // steps above 0, each after the one before
+  DType dtype = f32;                  // f32 or f64
+};
+// Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error unless
+// exactly one of `interval` and `at` is given, for steps that are not in order, and for numbers that are not finite.
+Value step_schedule(const Graph& graph, const StepSchedule& schedule, Where where = Where::current());
+
+enum class Annealing : std::uint8_t { cosine, linear };
+// A learning rate that rises from `initial` times `peak` at step 0 to `peak` at step `warmup`, falls to `final` times
+// `peak` at step `steps`, and stays there (Smith & Topin 2018, "Super-Convergence"). Both ways are half a cosine or a
+// line. The momentum does not change.
+struct OneCycleSchedule {
+  double peak = 1e-3;
+  std::int64_t warmup = 0;  // at least 1, for instance 30 % of the steps
+  std::int64_t steps = 0;   // above `warmup`
+  double initial = 0.04;    // at least 0
+  double final = 4e-6;      // at least 0
+  Annealing annealing = Annealing::cosine;
+  DType dtype = f32;  // f32 or f64
+};
+// Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error for
+// steps that are not in order, and for numbers that are negative or not finite.
+Value one_cycle_schedule(const Graph& graph, const OneCycleSchedule& schedule, Where where = Where::current());
+
 struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
   std::vector<Variable> group_lr;  // learning rate of each group; not valid() if it is the optimizer's or was a Value
@@ -158,5 +201,19 @@ Optimizer apply(const AdamwOptions& options, const std::vector<Variable>& parame
                 const std::vector<Value>& gradients, Where where = Where::current());
 Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
                 const std::vector<Value>& gradients, Where where = Where::current());
+
+// Averages of parameters over the steps, which often do better in tests than the parameters themselves (Polyak &
+// Juditsky 1992). Call it after the optimizer: each step does average = decay * average + (1 - decay) * parameter with
+// the parameter as the step leaves it, Graph::updated(). Returns one Variable for each parameter, "<parameter>.ema", of
+// the parameter's type, but f32 for 16-bit ones; it begins with the value that the parameter has when the function is
+// called. It belongs in a checkpoint like other Variables. The memory that Graph::updated() takes is added.
+//
+// `decay` is a number from 0 to below 1, or a Value of one f32 or f64, which nothing checks: minimum(0.999, (step + 1)
+// / (step + 10)) follows the parameters closely at first. The averages advance in every step, also in one whose update
+// is skipped or accumulated.
+//
+// Throws Error for a parameter that no optimizer has updated so far, or that is given twice, and for such a decay.
+std::vector<Variable> exponential_average(const Graph& graph, const std::vector<Variable>& parameters,
+                                          Arg decay = 0.999, Where where = Where::current());
 
 }  // namespace graphsink

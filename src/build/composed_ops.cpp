@@ -78,18 +78,33 @@ Value scaled(const Composed& c, const Value& centred, const Value& spread, doubl
   return c.as(dtype, add(c.arg(mul(c.arg(centred), c.arg(scale), c.placement)), c.arg(bias), c.placement));
 }
 
-// --- attention with a mask or bias
+// --- masks, labels and attention with a mask or bias
 
 // Open dimensions are checked when the program meets their sizes.
-void check_broadcast(const Composed& c, const Value& extra, const Value& scores) {
-  Shape from = extra.shape(), to = scores.shape();
+void check_broadcast(const Composed& c, const Value& extra, const Value& whole, const char* problem,
+                     const char* remedy) {
+  Shape from = extra.shape(), to = whole.shape();
   bool fits = from.rank() <= to.rank();
   for (int d = -1; fits && d >= -from.rank(); --d)
     fits = from.is_open(d) || to.is_open(d) || from[d] == 1 || from[d] == to[d];
   if (fits) return;
-  c.fail(
-      "the mask or bias does not broadcast to the scores: " + to_string(extra.type()) + ", " + to_string(scores.type()),
-      "give it the shape [batch, heads, queries, keys], with 1 where it is the same for all");
+  c.fail(problem + to_string(extra.type()) + ", " + to_string(whole.type()), remedy);
+}
+
+// Whether the largest logit of each row is that of the label.
+Value right_rows(const Composed& c, const Value& logits, const Value& labels) {
+  const Shape rows = labels.shape(), all = logits.shape();
+  bool fits = all.rank() == rows.rank() + 1;
+  for (int d = 0; fits && d < rows.rank(); ++d) fits = rows.is_open(d) || all.is_open(d) || rows[d] == all[d];
+  if (!fits) {
+    c.fail(
+        "the labels are not one for each row of logits: " + to_string(logits.type()) + ", " + to_string(labels.type()),
+        "pass logits [..., classes] and labels [...]");
+  }
+  if (labels.dtype() != DType::i32 && labels.dtype() != DType::i64)
+    c.fail("the labels are " + to_string(labels.type()), "pass i32 or i64");
+  const Value found = argmax(c.arg(logits), -1, {}, c.placement);
+  return equal(c.arg(c.as(labels.dtype(), found)), c.arg(labels), c.placement);
 }
 
 void check_attention(const Composed& c, const Value& q, const Value& k, const Value& v) {
@@ -260,6 +275,22 @@ Value masked_mean(Arg values, Arg mask, Placement placement) {
   return c.finished(c.as(in[0].dtype(), div(c.arg(sum(c.arg(kept), {}, {}, placement)), c.arg(count), placement)));
 }
 
+Value accuracy(Arg logits, Arg labels, Placement placement) {
+  Composed c("accuracy", logits.where(), placement);
+  std::vector<Value> in = c.values({logits, labels});
+  return c.finished(mean(c.arg(cast(c.arg(right_rows(c, in[0], in[1])), f32, placement)), {}, {}, placement));
+}
+
+Value accuracy(Arg logits, Arg labels, Arg mask, Placement placement) {
+  Composed c("accuracy", logits.where(), placement);
+  std::vector<Value> in = c.values({logits, labels, mask});
+  if (in[2].dtype() != DType::boolean) c.fail("the mask is " + to_string(in[2].type()), "pass booleans");
+  check_broadcast(c, in[2], in[1], "the mask does not broadcast to the labels: ",
+                  "give it the shape of the labels, with 1 where it is the same for all");
+  const Value right = cast(c.arg(right_rows(c, in[0], in[1])), f32, placement);
+  return c.finished(masked_mean(c.arg(right), c.arg(in[2]), placement));
+}
+
 Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options, Placement placement) {
   Composed c("attention", q.where(), placement);
   std::vector<Value> in = c.values({q, k, v, mask_or_bias});
@@ -273,7 +304,8 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options,
   double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(queries.shape()[3]));
   Value products = matmul(c.arg(queries), c.arg(keys), {.transpose_b = true}, placement);
   Value scores = mul(c.arg(products), c.arg(scale), placement);
-  check_broadcast(c, extra, scores);
+  check_broadcast(c, extra, scores, "the mask or bias does not broadcast to the scores: ",
+                  "give it the shape [batch, heads, queries, keys], with 1 where it is the same for all");
   if (!is_mask) scores = add(c.arg(scores), c.arg(extra), placement);
   // Booleans that broadcast to the scores: whether a query sees a key. Invalid: each query sees all keys.
   Value seen = is_mask ? extra : Value();

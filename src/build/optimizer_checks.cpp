@@ -102,14 +102,7 @@ class Check {
     expect(*number >= 0 && std::isfinite(static_cast<float>(*number)), option, *number, "a finite f32 of at least 0");
   }
   void expect_one_float(const std::string& option, const Arg& value_or_variable) const {
-    const auto* variable = std::get_if<Variable>(&value_or_variable.content());
-    const auto* value = std::get_if<Value>(&value_or_variable.content());
-    if (value && !value->valid()) return;  // emit() refuses it
-    const Where& where = value_or_variable.where();
-    const TensorType type = variable ? variable->type(where) : value->type(where);
-    if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
-    throw Error(call_.function, call_.where, option + " is " + to_string(type) + ", not one f32 or f64",
-                "pass a number or a scalar Value");
+    graphsink::expect_one_float(call_, option, value_or_variable);
   }
 
   const OptimizerCall& call_;
@@ -122,6 +115,17 @@ class Check {
 void expect_option(bool fits, const OptimizerCall& call, const std::string& option, double value,
                    const std::string& range) {
   if (!fits) throw Error(call.function, call.where, option + " is " + number_text(value), "give " + range);
+}
+
+void expect_one_float(const OptimizerCall& call, const std::string& option, const Arg& value_or_variable) {
+  const auto* variable = std::get_if<Variable>(&value_or_variable.content());
+  const auto* value = std::get_if<Value>(&value_or_variable.content());
+  if (value && !value->valid()) return;  // emit() refuses it
+  const Where& where = value_or_variable.where();
+  const TensorType type = variable ? variable->type(where) : value->type(where);
+  if ((type.dtype == DType::f32 || type.dtype == DType::f64) && is_single(type)) return;
+  throw Error(call.function, call.where, option + " is " + to_string(type) + ", not one f32 or f64",
+              "pass a number or a scalar Value");
 }
 
 void check_optimizer(const OptimizerCall& call, const GraphData& graph, const std::vector<ParameterGroup>& groups,

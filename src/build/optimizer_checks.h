@@ -20,6 +20,8 @@ inline const double* as_number(const Arg& arg) { return std::get_if<double>(&arg
 
 void expect_option(bool fits, const OptimizerCall& call, const std::string& option, double value,
                    const std::string& range);
+// For an Arg that is no number.
+void expect_one_float(const OptimizerCall& call, const std::string& option, const Arg& value_or_variable);
 void check_optimizer(const OptimizerCall& call, const GraphData& graph, const std::vector<ParameterGroup>& groups,
                      const Method& method, const GradientOptions& options);
 // Gradients of the user's.

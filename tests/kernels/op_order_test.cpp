@@ -44,6 +44,20 @@ void expect_elements(const Tensor& seen, const std::vector<double>& wanted) {
   }
 }
 
+TEST_P(OrderOps, AccuracyTakesTheFirstLargestLogitAndNoLabelOutsideOfTheClasses) {
+  Graph g;
+  const Value logits = g.constant(Tensor({4, 3}, std::vector<double>{0, 1, 1, kNan, 2, 0, 1, 2, kInfinity, 1, 0, 0}));
+  auto share = [&](const std::vector<std::int32_t>& labels) {
+    return run(g, accuracy(logits, g.constant(Tensor({4}, labels)))).at(0);
+  };
+  EXPECT_EQ(share({1, 0, 2, 0}), 1);
+  EXPECT_EQ(share({2, 1, 2, 0}), 0.5);
+  EXPECT_EQ(share({-1, 3, 100, 0}), 0.25);
+  const Value x = g.input("x", f32, {open(4), 3}), labels = g.input("labels", i32, {open(4)});
+  EXPECT_EQ(accuracy(x, labels).type(), (TensorType{f32, {}}));
+  EXPECT_EQ(accuracy(x, labels, equal(labels, 1)).type(), (TensorType{f32, {}}));
+}
+
 // Of rows that are reduced in parts on the CPU, and of those that are almost as long.
 TEST_P(OrderOps, ReductionsOfLongRowsTakeEachTermOnce) {
   for (std::int64_t length : {32767, 32768, 32769, 49152, 100001}) {

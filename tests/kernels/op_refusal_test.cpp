@@ -152,6 +152,26 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          cross_entropy(of(g, f32, {3, 2}), of(g, f32, {3}));
        }},
+      {"accuracy", "the labels are not one for each row of logits: f32[3, 2], i32[2]",
+       [](Graph& g) {
+         accuracy(of(g, f32, {3, 2}), of(g, i32, {2}));
+       }},
+      {"accuracy", "the labels are not one for each row",
+       [](Graph& g) {
+         accuracy(of(g, f32, {3, 2}), of(g, i32, {3, 2}));
+       }},
+      {"accuracy", "the labels are f32[3]",
+       [](Graph& g) {
+         accuracy(of(g, f32, {3, 2}), of(g, f32, {3}));
+       }},
+      {"accuracy", "the mask is i32[3]",
+       [](Graph& g) {
+         accuracy(of(g, f32, {3, 2}), of(g, i32, {3}), of(g, i32, {3}));
+       }},
+      {"accuracy", "the mask does not broadcast to the labels: bool[2], i32[3]",
+       [](Graph& g) {
+         accuracy(of(g, f32, {3, 2}), of(g, i32, {3}), of(g, boolean, {2}));
+       }},
       {"cross_entropy", "the logits are not a matrix",
        [](Graph& g) { cross_entropy(of(g, f32, {3}), of(g, i32, {3})); }},
       {"check_finite", "takes f32, f64", [](Graph& g) { check_finite(of(g, i32, {3})); }},

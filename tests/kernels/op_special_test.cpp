@@ -227,12 +227,12 @@ TEST_P(OpMoves, KeepSpecialValues) {
 TEST(OpSpecials, HaveARowForEveryFloatOp) {
   std::ifstream file(std::string(source_dir()) + "/include/graphsink/ops.h");
   ASSERT_TRUE(file.is_open());
-  // Of booleans, indices or shapes alone; what casts make of special values is in dtype_test.cpp, of argmax and argmin
-  // in op_order_test.cpp, of masked_mean in bucket_test.cpp; random numbers have no operands.
+  // Of booleans, indices or shapes alone; what casts make of special values is in dtype_test.cpp, of argmax, argmin
+  // and accuracy in op_order_test.cpp, of masked_mean in bucket_test.cpp; random numbers have no operands.
   std::set<std::string> tested{"any",       "all",          "one_hot",    "arange",         "randint",
                                "bernoulli", "logical_and",  "logical_or", "logical_xor",    "logical_not",
                                "cast",      "argmax",       "argmin",     "random_uniform", "random_normal",
-                               "dropout",   "check_finite", "dim",        "masked_mean"};
+                               "dropout",   "check_finite", "dim",        "masked_mean",    "accuracy"};
   tested.insert(kMoves.begin(), kMoves.end());
   for (const SpecialRow& row : special_rows()) tested.insert(row.name);
   for (std::string line; std::getline(file, line);)

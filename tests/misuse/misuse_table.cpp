@@ -1183,6 +1183,18 @@ std::span<const Row> misuses() {
           {"Eager"},
           [] { adamw(sum(Eager().tensor({1})), {w()}, {.gradients = {.loss_scale = LossScale{}}}); }},
 
+      Row{"ScheduleEndsInItsWarmup", "linear_schedule", {"ends before its warm-up"}, [] { linear_schedule(graph(), {.warmup = 5, .steps = 5}); }},
+      Row{"ScheduleOfNoStep", "step_schedule", {"either an interval or steps"}, [] { step_schedule(graph(), {}); }},
+      Row{"CycleWithoutSteps", "one_cycle_schedule", {"steps is 0 and warmup 3"}, [] { one_cycle_schedule(graph(), {.warmup = 3}); }},
+      Row{"AverageOfWhatNothingUpdates", "updated", {"nothing in this graph has updated \"w\""}, [] { exponential_average(graph(), {w()}); }},
+      Row{"AverageThatOnlyGrows",
+          "exponential_average",
+          {"decay is 1", "0 to below 1"},
+          [] {
+            sgd(loss(), {w()});
+            exponential_average(graph(), {w()}, 1);
+          }},
+
       // --- ops of users
       Row{"OpWithoutInfer", "no_infer", {"no .infer"}, [] { emit(no_infer, {x()}); }},
       Row{"OpWithoutInferInAnEager", "no_infer", {"no .infer"}, [] { emit(no_infer, {Eager().tensor({1})}); }},

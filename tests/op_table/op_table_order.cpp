@@ -38,6 +38,46 @@ void add_place_rows(std::vector<OpRow>& rows, int axis, bool keep_axis, const st
   }
 }
 
+// The share of the rows of in[0] whose largest element is at in[1], of those for which in[2] is 1 if there is one.
+Array share_right(const Arrays& in) {
+  const Array places = extreme_place(in[0], in[0].shape.rank() - 1, false, true);
+  double right = 0, rows = 0;
+  for (std::int64_t i = 0; i < places.shape.size(); ++i) {
+    const bool counts = in.size() < 3 || in[2][i % in[2].shape.size()] == 1;
+    rows += counts;
+    right += counts && places[i] == in[1][i];
+  }
+  Array share{Shape{}};
+  share[0] = in.size() < 3 ? right / rows : right / std::max(rows, 1.0);
+  return share;
+}
+
+// The share is f32 for every dtype, so cases without a mask have numbers of rows by which it is exact.
+void add_accuracy_rows(std::vector<OpRow>& rows) {
+  const char* because = "It has no gradient.";
+  for (DType labels : {i32, i64}) {
+    const std::vector<Case> cases{{{4, 3}, indices({4}, 3)},
+                                  {{2, 8, 2}, indices({2, 8}, 2)},
+                                  {{5}, indices({}, 5)},
+                                  {{0, 3}, indices({0}, 3)},
+                                  {{256, 2}, indices({256}, 3)}};
+    rows.push_back(
+        coarse(without_grad({"accuracy", kComparable, cases,
+                             [=](const auto& in) { return accuracy(in[0], cast(in[1], labels)); }, share_right},
+                            because)));
+  }
+  const std::vector<Case> masked{{{7, 3}, indices({7}, 3), indices({7}, 2)},
+                                 {{3, 5, 2}, indices({3, 5}, 2), indices({5}, 2)},
+                                 {{3, 2}, indices({3}, 2), indices({3}, 1)},
+                                 {{0, 2}, indices({0}, 2), indices({0}, 2)}};
+  rows.push_back(coarse(without_grad({"accuracy",
+                                      {f32, f16, bf16},
+                                      masked,
+                                      [](const auto& in) { return accuracy(in[0], in[1], equal(in[2], 1)); },
+                                      share_right},
+                                     because)));
+}
+
 // Where the last of the k and the next one are as close as the steps of the differences, gradients are left out.
 void add_top_k_rows(std::vector<OpRow>& rows, std::int64_t k, int axis, const std::vector<Case>& cases,
                     bool has_grad = true) {
@@ -92,6 +132,7 @@ void add_order_rows(std::vector<OpRow>& rows) {
   add_place_rows(rows, 0, false, {{{3}}, {{1}}, {{257}}, {{2, 3}}, {{3, 0}}, {{1031, 5}}, {{33, 8200}}});
   add_place_rows(rows, -1, true, {{{2, 3}}, {{0, 3}}, {{1031, 5}}, {{5, 1031}}, {{1031, 37}}, {{2, 33000}}});
   add_place_rows(rows, 1, false, {{{2, 3, 4}}, {{7, 257, 33}}});
+  add_accuracy_rows(rows);
   // One sort and several, all of the line and one element of it; long lines.
   add_top_k_rows(rows, 1, -1, {{{1}}, {{2, 3}}, {{0, 3}}, {{3, 257}}, {{2, 5000}}});
   add_top_k_rows(rows, 3, 1, {{{2, 3}}, {{5, 37, 7}}, {{2, 3, 0}}, {{2, 1031, 3}}});
