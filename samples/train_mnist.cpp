@@ -15,6 +15,7 @@ constexpr std::int64_t kTests = 2000, kTestBatch = 500, kBatch = 32, kClasses = 
 
 struct Options : cli::TrainingOptions {
   std::string data;
+  bool is_resident = false;
 };
 
 // The last digits, which the network does not see in training, and a program on the same Variables that finds out which
@@ -63,8 +64,9 @@ int train(const Options& options) {
         "t10k-labels-idx1-ubyte.gz into a directory and name it with --data");
   }
   models::Mlp mlp(data.digits->images.shape()[1], 256, kClasses, options.seed);
-  models::Model model =
-      models::train_mlp(mlp, data.digits, {.batch = kBatch, .examples = examples, .seed = options.seed});
+  models::Model model = models::train_mlp(
+      mlp, data.digits,
+      {.batch = kBatch, .examples = examples, .seed = options.seed, .is_resident = options.is_resident});
   gs::Program program = gs::compile(model.graph, {.target = device});
   Test test(mlp, *data.digits, device);
   std::cout << program.explain() << std::flush;
@@ -72,9 +74,13 @@ int train(const Options& options) {
               to_string(device).c_str());
 
   // The first digits, in another random order in every epoch. The last ones are for the test.
-  gs::Loader loader(program, gs::tensor_source({{"image", data.digits->images}, {"label", data.digits->labels}}),
-                    gs::sample_order(examples, {.batch = kBatch, .seed = options.seed}),
-                    {{"image", model.feeds[0].value}, {"label", model.feeds[1].value}},
+  auto source = gs::index_source(data.digits->labels.shape()[0]);
+  std::vector<std::pair<std::string, gs::Value>> feeds{{"index", model.feeds[0].value}};
+  if (!options.is_resident) {
+    source = gs::tensor_source({{"image", data.digits->images}, {"label", data.digits->labels}});
+    feeds = {{"image", model.feeds[0].value}, {"label", model.feeds[1].value}};
+  }
+  gs::Loader loader(program, source, gs::sample_order(examples, {.batch = kBatch, .seed = options.seed}), feeds,
                     {.workers = options.reading_threads()});
   train_options.evaluate = [&] { return test.run(); };
   const gs::TrainResult result = gs::train(program, loader, train_options);
@@ -89,5 +95,6 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a small network on handwritten digits (MNIST) and prints its accuracy on others.");
   app.add_option("--data", options.data, "directory of the IDX files; else $GRAPHSINK_DATA, else ../shared/data");
   cli::add_training_options(app, options);
+  app.add_flag("--resident", options.is_resident, "keep the digits on the device, and feed only their numbers");
   return cli::run_program(app, argc, argv, [&] { return train(options); });
 }

@@ -161,6 +161,9 @@ result >"$work/one"
 prints 'train_mnist, many workers' '^test accuracy' -- "$bin/train_mnist" --steps 20 --steps-per-launch 7 --workers 4
 result >"$work/many"
 cmp -s "$work/one" "$work/many" || fail 'train_mnist: the result depends on workers or steps per launch'
+prints 'train_mnist, digits on the device' '^test accuracy' ' gather ' -- "$bin/train_mnist" --steps 20 --resident
+result >"$work/resident"
+cmp -s "$work/one" "$work/resident" || fail 'train_mnist: the result depends on where the digits are'
 
 # Bad input: each row names the file or op and a remedy, with exit code 2.
 remedy='remedy: .'

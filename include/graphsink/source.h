@@ -66,6 +66,17 @@ class Source {
 std::shared_ptr<const Source> tensor_source(std::vector<std::pair<std::string, Tensor>> tensors,
                                             Where where = Where::current());
 
+// Samples that are their own number: one field "index" i32[], which is the index of the sample. For data that live on
+// the device and are gathered inside the step, so that a launch moves four bytes a sample:
+//
+//   Value index = g.feed("index", i32, {batch});
+//   Value x = gather(images, index), t = gather(labels, index);  // Variables with one row for each sample
+//   ...
+//   Loader loader(program, index_source(samples), order, {{"index", index}});
+//
+// Throws Error for a size below 1, or above the 2^31 numbers that i32 holds.
+std::shared_ptr<const Source> index_source(std::int64_t size, Where where = Where::current());
+
 struct IdxSourceOptions {
   bool is_scaled = true;        // images are f32 in [0, 1], each byte divided by 255; otherwise they stay u8
   bool is_flat = true;          // an image is one dimension [rows * columns]; otherwise it is [rows, columns]

@@ -24,6 +24,8 @@ struct MlpTraining {
   std::int64_t examples = 8000;  // trains on the first so many of the digits (all, if there are fewer)
   double lr = 1e-3;
   std::uint64_t seed = 1;
+  // The digits live on the device, and each step gathers its batch by a feed of their numbers, "index".
+  bool is_resident = false;
 };
 
 // Data for the feeds of images [batch, inputs] and labels [batch]: randomly drawn batches.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/at.h"
 #include "base/printable.h"
@@ -23,6 +24,17 @@ class TensorSource : public Source {
   }
 
   std::vector<Tensor> tensors_;
+};
+
+class IndexSource : public Source {
+ public:
+  IndexSource(std::int64_t size, Where where) : Source(size, {{"index", {i32, {}}}}, where) {}
+
+ private:
+  void fill(std::int64_t index, SampleMemory to) const override {
+    const auto number = static_cast<std::int32_t>(index);
+    std::memcpy(to[0].data(), &number, sizeof number);
+  }
 };
 
 class FunctionSource : public Source {
@@ -105,6 +117,16 @@ std::shared_ptr<const Source> tensor_source(std::vector<std::pair<std::string, T
     rows.push_back(std::move(tensor));
   }
   return std::make_shared<TensorSource>(size, std::move(fields), std::move(rows), where);
+}
+
+std::shared_ptr<const Source> index_source(std::int64_t size, Where where) {
+  constexpr std::int64_t kMost = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1;
+  if (size > kMost) {
+    throw Error("index_source", where,
+                "expected at most " + std::to_string(kMost) + " samples, seen " + std::to_string(size),
+                "divide the data, because indices are i32");
+  }
+  return std::make_shared<IndexSource>(size, where);
 }
 
 std::shared_ptr<const Source> function_source(std::int64_t size, std::vector<Field> fields,

@@ -102,6 +102,17 @@ TEST_F(SourceTest, TensorsThatAreNoSetOfSamplesAreRefused) {
   expect_words(refusal({{"x", Tensor()}}), {"tensor_source"});
 }
 
+TEST_F(SourceTest, SamplesMayBeTheirNumbers) {
+  const auto source = index_source(std::int64_t{1} << 31);
+  EXPECT_EQ(source->size(), std::int64_t{1} << 31);
+  EXPECT_EQ(source->fields(), (std::vector<Field>{{"index", {i32, {}}}}));
+  for (std::int64_t index : {std::int64_t{0}, std::int64_t{77}, (std::int64_t{1} << 31) - 1})
+    EXPECT_EQ(numbers<std::int32_t>(sample(*source, index)[0]), Ints{static_cast<std::int32_t>(index)});
+  auto refusal = [](std::int64_t size) { return message_of([&] { index_source(size); }, ErrorCode::misuse); };
+  expect_words(refusal(0), {"at least 1 sample, seen 0"});
+  expect_words(refusal((std::int64_t{1} << 31) + 1), {"index_source", "at most 2147483648 samples, seen 2147483649"});
+}
+
 TEST_F(SourceTest, AFunctionMakesSamples) {
   const auto source = function_source(5, {{"square", {i32, {}}}}, [](std::int64_t index, SampleMemory to) {
     const auto square = static_cast<std::int32_t>(index * index);

@@ -1621,6 +1621,7 @@ std::span<const Row> misuses() {
             (void)text.decode({1});
           },
           Line::none},
+      Row{"IndicesThatI32DoesNotHold", "index_source", {"at most 2147483648 samples"}, [] { index_source((std::int64_t{1} << 31) + 1); }},
   };
   return kRows;
 }

@@ -128,6 +128,42 @@ TEST_P(OnDevice, TrainingDoesNotDependOnTheLoader) {
   }
 }
 
+// Data that live on the device and are gathered in the step train as data that are fed do, bit by bit.
+TEST_P(OnDevice, TrainingOnGatheredDataIsTheSame) {
+  const Tensor x = Tensor::uniform({kSamples, 3}, 5), labels = [] {
+    Tensor t(i32, {kSamples});
+    for (std::int64_t i = 0; i < kSamples; ++i)
+      t.as<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<int>(i % 4);
+    return t;
+  }();
+  auto train = [&](bool is_resident) {
+    Graph g;
+    Variable w("w", Tensor::uniform({3, 4}, 6)), all_x("x", x), all_labels("labels", labels);
+    std::vector<std::pair<std::string, Value>> feeds;
+    Value batch_x, batch_labels;
+    if (is_resident) {
+      const Value index = g.feed("index", i32, {kBatch});
+      feeds = {{"index", index}};
+      batch_x = gather(all_x, index);
+      batch_labels = gather(all_labels, index);
+    } else {
+      batch_x = g.feed("x", f32, {kBatch, 3});
+      batch_labels = g.feed("label", i32, {kBatch});
+      feeds = {{"x", batch_x}, {"label", batch_labels}};
+    }
+    adamw(cross_entropy(matmul(batch_x, w), batch_labels), {w});
+    Program p = compile(g);
+    Loader loader(p, is_resident ? index_source(kSamples) : tensor_source({{"x", x}, {"label", labels}}),
+                  sample_order(kSamples, {.batch = kBatch, .seed = 1}), feeds, {.steps_per_launch = 5, .workers = 2});
+    for (int epoch = 0; epoch < 2; ++epoch)
+      while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    return w.read();
+  };
+  const Tensor fed = train(false), gathered = train(true);
+  ASSERT_EQ(gathered.type(), fed.type());
+  EXPECT_EQ(std::memcmp(gathered.data(), fed.data(), fed.bytes()), 0);
+}
+
 TEST_P(OnDevice, LoaderGoesOnFromAPosition) {
   const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 9});
   for (int workers : {0, 2}) {
