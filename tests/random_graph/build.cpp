@@ -30,6 +30,14 @@ bool contains(const std::vector<Entry>& entries, int kind) {
   });
 }
 
+bool uses_host(const std::vector<Entry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const Entry& entry) {
+    const Kind& kind = kinds()[static_cast<std::size_t>(entry.kind)];
+    return entry.on_cpu || kind.family == Family::cpu_only ||
+           std::any_of(entry.bodies.begin(), entry.bodies.end(), uses_host);
+  });
+}
+
 std::vector<TensorType> types_of(const Values& values) {
   std::vector<TensorType> types;
   for (const Value& v : values) types.push_back(v.type());
@@ -177,6 +185,10 @@ Building::Building(const Recipe& recipe, Calls& calls, Graph graph)
 
 void Building::make_all(const Recipe& recipe) {
   make(recipe.entries);
+  if (!uses_host(recipe.entries) && recipe.options.default_placement == Placement{}) {
+    for (const auto& [name, value] : vectors) calls->record(name, value);
+    counts["record: of several numbers"] += static_cast<int>(vectors.size());
+  }
   // A graph without a result would have nothing to compare.
   if (outputs.empty()) calls->output("nothing", value({}));
 }

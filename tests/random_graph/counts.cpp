@@ -50,6 +50,8 @@ constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: invariant
                                        "node: on a further device", "plan: with further devices, in several islands"};
 constexpr std::array kOfGraphs{"commit: reads another Variable",
                                "effects: several in a graph",
+                               "feed: staged",
+                               "feed: written",
                                "gradient: of a branch",
                                "gradient: of a loop",
                                "input: rewritten",
@@ -65,6 +67,7 @@ constexpr std::array kOfGraphs{"commit: reads another Variable",
                                "open: rounded up",
                                "optimizer: a rate of the recipe",
                                "optimizer: of two groups",
+                               "record: of several numbers",
                                "size of a result: bound",
                                kFoundSize,
                                kRoundedSize,
@@ -173,7 +176,10 @@ void count_body_islands(const Plan& plan, Counts& counts) {
 void count(const Building& building, Counts& counts) {
   for (const auto& [name, n] : building.counts) counts[name] += n;
   auto effects = building.counts.find("effect");
-  for (const Building::Fed& fed : building.fed) counts["input: rewritten"] += !fed.is_feed;
+  for (const Building::Fed& fed : building.fed) {
+    counts["input: rewritten"] += !fed.is_feed;
+    if (fed.is_feed) ++counts[fed.is_staged(0) ? "feed: staged" : "feed: written"];
+  }
   for (const Building::State& state : building.states) counts["variable: frozen, rewritten"] += state.is_frozen();
   for (const Node& node : building.graph.data()->nodes) counts["node: view"] += node.op->traits.only_views;
   counts["effects: several in a graph"] += effects != building.counts.end() && effects->second > 1;

@@ -79,11 +79,25 @@ Tensor slices(const Building::Fed& fed, int from, int count) {
   return data;
 }
 
+// The same slices, in memory of the program's.
+StagedSlices staged(const Building::Fed& fed, Program& program, int from, int count) {
+  StagedSlices memory = program.stage(fed.value, count);
+  for (int k = 0; k < count; ++k) {
+    const std::span<std::byte> slice = memory.bytes(k);
+    std::memcpy(slice.data(), fed.at(from + k).data(), slice.size());
+  }
+  return memory;
+}
+
 // What the caller gives to the run that begins with step `from`.
 void write(Building& building, Program& program, int from, int steps) {
   bool rewrites = from == 0 || from == kRewrittenAt;
   for (const Building::Fed& fed : building.fed) {
-    if (fed.is_feed) program.write(fed.value, slices(fed, from, steps));
+    if (fed.is_staged(from)) {
+      program.write(staged(fed, program, from, steps));
+    } else if (fed.is_feed) {
+      program.write(fed.value, slices(fed, from, steps));
+    }
     if (!fed.is_feed && rewrites) program.write(fed.value, fed.at(from));
   }
   for (Building::State& state : building.states)
@@ -225,7 +239,7 @@ std::string difference(const Building& building, const Trace& a, const Trace& b)
     if (a.records[i].size() != b.records[i].size()) return building.records[i] + ": another number of values";
     for (std::size_t k = 0; k < a.records[i].size(); ++k) {
       if (a.records[i][k] != b.records[i][k]) {
-        return building.records[i] + ", step " + std::to_string(k + 1) + ": " + std::to_string(a.records[i][k]) +
+        return building.records[i] + ", number " + std::to_string(k + 1) + ": " + std::to_string(a.records[i][k]) +
                " and " + std::to_string(b.records[i][k]);
       }
     }

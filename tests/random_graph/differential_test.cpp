@@ -73,10 +73,14 @@ bool all_devices_work() {
 // FNV-1a over the bits of what a graph makes.
 class Hash {
  public:
-  void add(const Trace& trace) {
+  // Records of several numbers are left out, because the hashes of earlier commits do not have them.
+  void add(const Building& building, const Trace& trace) {
     for (const auto& [step, outputs] : trace.outputs) add(outputs);
     add(trace.variables);
-    for (const std::vector<double>& values : trace.records) add(values.data(), values.size() * sizeof(double));
+    for (std::size_t i = 0; i < trace.records.size(); ++i) {
+      const std::vector<double>& values = trace.records[i];
+      if (!building.records[i].starts_with(kVectorRecord)) add(values.data(), values.size() * sizeof(double));
+    }
     add(&trace.steps, sizeof(trace.steps));
   }
   std::uint64_t value() const { return value_; }
@@ -96,7 +100,7 @@ std::optional<Failure> failure_of(std::uint64_t seed, const Recipe& recipe) {
   renew_device(seed);
   Hash hash;
   const Compare compare = [&](const Building& building, const Trace& a, const Trace& b) {
-    hash.add(a);
+    hash.add(building, a);
     return difference(building, a, b);
   };
   std::optional<Failure> failure = check(recipe, compare);

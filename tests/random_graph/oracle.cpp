@@ -295,7 +295,10 @@ class Oracle : public Calls {
     making.make_all(recipe_);
     run_nodes();
     for (const Value& output : outputs_) expected_.trace.outputs[step + 1].push_back(computed(output));
-    for (std::size_t i = 0; i < records_.size(); ++i) expected_.trace.records[i].push_back(computed(records_[i]).at(0));
+    for (std::size_t i = 0; i < records_.size(); ++i) {
+      const Tensor recorded = computed(records_[i]);
+      for (std::int64_t k = 0; k < recorded.shape().size(); ++k) expected_.trace.records[i].push_back(recorded.at(k));
+    }
     for (const auto& [state, assigned] : assigned_) next_[state] = computed(assigned);
     for (auto& [state, tensor] : next_) variables_[at(state)] = std::move(tensor);
     auto& effects = expected_.trace.effects;

@@ -79,6 +79,9 @@ struct EffectLog {
 inline constexpr const char* kFoundSize = "size of a result: found";
 inline constexpr const char* kRoundedSize = "size of a result: found and rounded up";
 
+// With what the names of records of several numbers begin.
+inline constexpr const char* kVectorRecord = "vector";
+
 // What stays as it is from step to step is written anew by the caller before this step.
 constexpr int kRewrittenAt = 2;
 // Open inputs have up to so many rows.
@@ -103,6 +106,8 @@ struct Building {
     bool is_open = false;  // its first dimension
     // What is given for a step: an input is written before steps 0 and kRewrittenAt, an open one then in other sizes.
     Tensor at(int step) const;
+    // Whether the slices of a run that begins with this step are written into memory of Program::stage().
+    bool is_staged(int step) const { return is_feed && Random(bits ^ static_cast<std::uint64_t>(step)).chance(40); }
   };
 
   explicit Building(const Recipe& recipe);
@@ -135,6 +140,9 @@ struct Building {
   std::map<int, int> state_of;
   int depth = 0;  // bodies around
   std::set<int> nodes_without_grad;
+  // Records of several numbers, for graphs without ops on the host: what must be copied decides where ops run there,
+  // and graphs of old seeds keep their results.
+  std::vector<std::pair<std::string, Value>> vectors;
   std::unique_ptr<Calls> own_calls;
   Calls* calls;
 };

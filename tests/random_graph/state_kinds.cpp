@@ -211,6 +211,9 @@ Values record(Site& s) {
   std::string name = "record" + std::to_string(s.entry.id);
   Value x = s.floating(0);
   s.building.calls->record(name, x.shape().rank() == 0 ? x : mean(x));
+  const bool has_several = !x.shape().has_open() && x.shape().size() > 1;
+  if (has_several && s.random.chance(60))
+    s.building.vectors.emplace_back(kVectorRecord + std::to_string(s.entry.id), x);
   return {};
 }
 
