@@ -198,6 +198,7 @@ json timeline_of(const Options& options, const models::DigitData& data, DeviceId
                                     {.steps_per_launch = per_launch, .workers = workers, .prepare = prepares});
     for (std::int64_t launch = 0; launch < kLaunches; ++launch) {
       const std::int64_t steps = loader.next();
+      if (steps == 0) break;  // the epoch is too short for more
       const double begin = timeline.now();
       training.program.run(sink, {.steps = steps});
       training.program.sync();

@@ -36,7 +36,7 @@ class Test {
 
  private:
   gs::Program compile(const models::Mlp& mlp, gs::DeviceId device) {
-    graph_.record("accuracy", gs::mean(gs::cast(gs::argmax(mlp.logits(x_), 1) == label_, gs::f32)));
+    graph_.record("accuracy", gs::accuracy(mlp.logits(x_), label_));
     return gs::compile(graph_, {.target = device});
   }
   static std::shared_ptr<const gs::Source> last(const gs::Digits& digits) {

@@ -28,7 +28,7 @@ struct Options : cli::TrainingOptions {
 void read_saved_options(Options& options) {
   const std::filesystem::path newest = gs::newest_checkpoint(options.save);
   if (newest.empty()) return;
-  const gs::Checkpoint checkpoint = gs::read_checkpoint(newest);
+  const gs::Checkpoint checkpoint = gs::read_checkpoint_metadata(newest);
   auto name = checkpoint.metadata.find("model");
   if (name == checkpoint.metadata.end() || name->second != options.model) {
     throw gs::Error(newest.string(), gs::Where(),

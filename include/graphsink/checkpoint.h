@@ -34,10 +34,9 @@ struct Checkpoint {
 };
 
 // Reads a whole checkpoint: a safetensors file, or the index of several, which write_checkpoint() and Hugging Face
-// write
-// ("model.safetensors.index.json") and which is recognized by its content. Tensors of dtypes that the format has and
-// this library does not (U64, U32, I16, U16, I8, C64 and those below 16 bits of type F) are named in `unsupported`; the
-// others are loaded. Throws Error with the path, the field and the reason for one that cannot be read or is not
+// ("model.safetensors.index.json") write and which is recognized by its content. Tensors of dtypes that the format has
+// and this library does not (U64, U32, I16, U16, I8, C64 and those below 16 bits of type F) are named in `unsupported`;
+// the others are loaded. Throws Error with the path, the field and the reason for one that cannot be read or is not
 // well-formed: a header larger than the file or 100 MB, doubled names, dtypes that the format does not have, more than
 // Shape::kMaxRank dimensions, offsets that overlap, leave holes, or do not fit their shape or the file; and for an
 // index with a shard that is not the name of a file in the same folder, that is missing, or that has other tensors than
@@ -45,6 +44,10 @@ struct Checkpoint {
 // read. Takes memory in proportion to the file, whatever is in it, and time in proportion to n log n. Messages show
 // names shortened.
 Checkpoint read_checkpoint(const std::filesystem::path& path, Where where = Where::current());
+
+// The same without the tensors, of which nothing is read: `metadata` and `source` alone. It does not look at the
+// shards.
+Checkpoint read_checkpoint_metadata(const std::filesystem::path& path, Where where = Where::current());
 
 // Options of write_checkpoint().
 struct CheckpointOptions {

@@ -114,7 +114,8 @@ class Loader {
   // LoaderOptions::steps_per_launch of the launches that are not prepared yet.
   void set_steps_per_launch(std::int64_t steps, Where where = Where::current());
 
-  std::int64_t batches(Where where = Where::current()) const;  // in an epoch
+  bool feeds(const Program& program, Where where = Where::current()) const;  // whether it was made for it
+  std::int64_t batches(Where where = Where::current()) const;                // in an epoch
   LoaderPosition position(Where where = Where::current()) const;
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());

@@ -249,7 +249,8 @@ class Program {
   void enqueue(cudaStream_t stream, Where where = Where::current());
 
   // Waits for all steps. Throws Error if a step failed, naming the op and the step: that step and all that were issued
-  // after it committed nothing. A failure is reported once, by the first of these calls: sync(), poll(), a call that
+  // after it committed nothing; and with ErrorCode::stopped if the run stopped at a step (Graph::stop_when()), which
+  // committed, and none after it. Either is reported once, by the first of these calls: sync(), poll(), a call that
   // reads records or outputs, or Variable::read() of a Variable that the program writes. A Variable::read() on another
   // thread does not count as the first.
   void sync(Where where = Where::current());
@@ -283,8 +284,11 @@ class Program {
   // The number of values recorded under `name` that were overwritten before they were read, as far as records() and
   // try_records() have noticed.
   std::int64_t lost_records(std::string_view name, Where where = Where::current()) const;
+  // How many values under `name` are kept until they are read: RecordOptions::capacity, rounded up, or what the program
+  // chose.
+  std::int64_t record_capacity(std::string_view name, Where where = Where::current()) const;
   // Calls sync(), then returns a copy of an output, by name or by Value. Outputs can be read until the next run().
-  // Throws Error if a step of the last run failed, because it left no outputs.
+  // Throws Error if a step of the last run failed, or the run stopped (Graph::stop_when()), because it left no outputs.
   Tensor output(std::string_view name, Where where = Where::current());
   Tensor output(const Value& value, Where where = Where::current());
 

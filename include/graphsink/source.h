@@ -70,7 +70,7 @@ std::shared_ptr<const Source> tensor_source(std::vector<std::pair<std::string, T
 // the device and are gathered inside the step, so that a launch moves four bytes a sample:
 //
 //   Value index = g.feed("index", i32, {batch});
-//   Value x = gather(images, index), t = gather(labels, index);  // Variables with one row for each sample
+//   Value x = gather(images, index), t = gather(labels, index);  // constants with one row for each sample
 //   ...
 //   Loader loader(program, index_source(samples), order, {{"index", index}});
 //

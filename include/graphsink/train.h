@@ -47,7 +47,8 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
                  Where where = Where::current());
 
 // Files from which a training goes on. Each holds all Variables of the program, and in its metadata the number of the
-// step ("step"), where the loader is ("loader.epoch", "loader.batch"), and the last evaluation ("metric.<name>").
+// step ("step"), where the loader is ("loader.epoch", "loader.batch"), and what was evaluated at that step
+// ("metric.<name>").
 struct SaveOptions {
   // Where files "step-000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved.
   std::filesystem::path folder{};
@@ -55,9 +56,11 @@ struct SaveOptions {
   // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric
   // of the evaluation at that step.
   int keep_newest = 3;
-  int keep_best = 0;
+  int keep_best = 0;  // `every` must be a multiple of TrainOptions::evaluate_every then, or 0
   std::string best{};
   bool best_is_largest = false;
+  // A file that would be larger is the index of several, see write_checkpoint(). 0: none is.
+  std::size_t most_bytes_per_file = std::size_t{2} << 30;
   // Goes on from the newest file of the folder, if there is one.
   bool resumes = true;
   // The device copies the Variables between two launches, which takes memory for them a second time, and a thread
@@ -65,7 +68,9 @@ struct SaveOptions {
   // and counted, unless it is one of the best. If false, training waits until the file is there. The last file is
   // always waited for.
   bool in_background = true;
-  std::map<std::string, std::string, std::less<>> metadata{};  // of yours, for each file
+  // Of yours, for each file: names other than "step", and that do not begin with loader, metric, patience or train and
+  // a dot.
+  std::map<std::string, std::string, std::less<>> metadata{};
 };
 
 // The newest of these files in a folder, as its name says; empty if there is none or no such folder. The file itself is
@@ -79,7 +84,8 @@ struct Patience {
   bool largest_is_best = false;
 };
 
-// What to do between two launches at each multiple of a number of steps: to write a rate, or to look at a Variable.
+// What to do between two launches at each multiple of a number of steps: to write a rate, or to look at a Variable. If
+// it throws, the training ends, and one that goes on from its file begins with all that was to be done at that step.
 struct StepAction {
   std::int64_t every = 0;
   std::function<void(std::int64_t steps)> act{};
@@ -97,15 +103,16 @@ struct TrainOptions {
   std::int64_t steps = 0;
   std::int64_t epochs = 0;
   Mode mode = sink;
-  // Steps of a launch. 0: the first launches measure how many make a step fast, as far as a launch takes at most
-  // `longest_launch`, which is also how long an interrupt waits. No result depends on it: evaluations, actions and
-  // files come at their steps, where launches end.
+  // Steps of a launch, or fewer where the values of `records` have no room for so many. 0: the first launches measure
+  // how many make a step fast, as far as a launch takes at most `longest_launch`. No result depends on it: evaluations,
+  // actions and files come at their steps, where launches end.
   std::int64_t steps_per_launch = 0;
   std::chrono::milliseconds longest_launch{100};
 
   // Records of the program that are scalars: what on_step gets, and what `log` and the progress show.
   std::vector<std::string> records{};
-  // Called for each step in order, once it was committed, by the thread that trains; later steps may be running.
+  // Called for each step in order, once it was committed, by the thread that trains; later steps may be running. A call
+  // on the program in it may wait for them, and throw what has failed in them: let it pass.
   std::function<void(const StepValues&)> on_step{};
   std::vector<StepAction> actions{};
 
@@ -126,8 +133,8 @@ struct TrainOptions {
 
   // Asked between launches. If it returns true, the training ends there.
   std::function<bool()> should_stop{};
-  // While nobody else handles SIGINT (Ctrl-C), the first one ends the training behind the launch that runs, and the
-  // second one the process.
+  // While nobody else handles SIGINT (Ctrl-C), the first one ends the training behind the launches that were given to
+  // the device, at most eight, and the second one the process.
   bool ends_on_interrupt = true;
   LogFunction log{};  // receives warnings; empty: spdlog's default logger
 };
@@ -145,7 +152,7 @@ std::string to_string(TrainEnd end);
 
 struct TrainResult {
   TrainEnd end = TrainEnd::steps;
-  std::string why{};                  // in words, with the step
+  std::string why{};                  // in words
   std::int64_t steps = 0;             // that the program has committed, from the very beginning
   std::int64_t first = 0;             // that it had when this training began: those of the file
   std::int64_t launches = 0;          // of this training

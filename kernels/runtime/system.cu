@@ -115,7 +115,7 @@ struct Stops {
 HD void end_of_step(StepState* step, const Stops& stops, Progress* progress) {
   const std::uint32_t ok = step->ok;
   int stop = 0;
-  while (stop < stops.count && !*stops.condition[stop]) ++stop;
+  while (ok != 0 && stop < stops.count && !*stops.condition[stop]) ++stop;  // a failed step may not have computed them
   const bool stops_here = ok != 0 && stop < stops.count;
   if (stops_here) {
     step->error_node = kStopNode;

@@ -53,7 +53,7 @@ Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpT
   Value x, t;
   if (options.is_resident) {
     const Value index = model.graph.feed("index", i32, {options.batch});
-    const Variable images("images", digits->images), labels("labels", digits->labels);
+    const Value images = model.graph.constant(digits->images), labels = model.graph.constant(digits->labels);
     x = gather(images, index);
     t = gather(labels, index);
     model.feeds = {drawn_indices(index, digits->labels.shape()[0], options)};

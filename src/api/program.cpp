@@ -183,6 +183,9 @@ void Program::read_record(std::string_view name, const GetValues& get, Where whe
 Tensor Program::output(std::string_view name, Where where) { return impl(where).output(name, where); }
 Tensor Program::output(const Value& value, Where where) { return impl(where).output(value, where); }
 void Program::set_seed(std::uint32_t seed, Where where) { impl(where).set_seed(seed); }
+std::int64_t Program::record_capacity(std::string_view name, Where where) const {
+  return impl(where).record_capacity(name, where);
+}
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
   return impl(where).lost_records(name, where);
 }

@@ -80,6 +80,10 @@ bool Program::Impl::finish() noexcept {
     try {
       call();
       return true;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::stopped) return true;  // as it was asked to
+      log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
+      return false;
     } catch (const std::exception& e) {
       log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
       return false;

@@ -57,6 +57,7 @@ class Program::Impl final : private Allocator {
   bool poll(const Where& where);
   void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);
   void read_record(std::string_view name, const GetValues& get, const Where& where);
+  std::int64_t record_capacity(std::string_view name, const Where& where) { return records_.capacity(name, where); }
   std::int64_t lost_records(std::string_view name, const Where& where) { return records_.lost(name, where); }
   Tensor output(std::string_view name, const Where& where);
   Tensor output(const Value& value, const Where& where);

@@ -84,8 +84,9 @@ Tensor Program::Impl::output(const Value& value, const Where& where) {
   if (!entry || !entry->has_run()) throw Error("output", where, "the program has not run yet", "call run() first");
   sync(where);
   if (!status_.has_outputs()) {
-    throw Error("output", where, "a step of the last run failed, which left no outputs",
-                "mend what failed the step, and run() again");
+    throw Error("output", where,
+                "a step of the last run failed, or the run stopped (stop_when()), which left no outputs",
+                "run() again; record() keeps the values of all steps that were committed");
   }
   const PlanOutput& output = *find(entry->plan());
   return status_.download(output.type, entry->bound.address(output.buffer));

@@ -169,6 +169,15 @@ Checkpoint read_checkpoint(const fs::path& path, Where where) {
   }
 }
 
+Checkpoint read_checkpoint_metadata(const fs::path& path, Where where) {
+  InputFile file(path, where);
+  const std::optional<std::string> text = index_text(file);
+  Checkpoint checkpoint;
+  checkpoint.metadata = text ? parse_index(*text, path.string(), where).metadata : read_header(file, where).metadata;
+  checkpoint.source = path.string();
+  return checkpoint;
+}
+
 void require_writable(const fs::path& path, Where where) { FileWriter(path, where); }
 
 void write_checkpoint(const fs::path& path, const Checkpoint& checkpoint, const CheckpointOptions& options,

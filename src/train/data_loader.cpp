@@ -81,6 +81,7 @@ class Loader::Impl {
     steps_per_launch_ = steps;
   }
 
+  bool feeds(const Program& program) const { return &program == &program_; }
   std::int64_t batches() const { return order_.batches(); }
   LoaderPosition position() const { return position_; }
 
@@ -389,6 +390,7 @@ Loader::~Loader() = default;
 std::int64_t Loader::next(Where where) { return impl(where).next(std::numeric_limits<std::int64_t>::max(), where); }
 std::int64_t Loader::next(std::int64_t most, Where where) { return impl(where).next(most, where); }
 void Loader::set_steps_per_launch(std::int64_t steps, Where where) { impl(where).set_steps_per_launch(steps, where); }
+bool Loader::feeds(const Program& program, Where where) const { return impl(where).feeds(program); }
 std::int64_t Loader::batches(Where where) const { return impl(where).batches(); }
 LoaderPosition Loader::position(Where where) const { return impl(where).position(); }
 void Loader::seek(const LoaderPosition& position, Where where) { impl(where).seek(position, where); }

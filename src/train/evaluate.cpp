@@ -63,6 +63,8 @@ void add(Sum& sum, const Metric& metric, Values& values) {
 }  // namespace
 
 Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metrics, Mode mode, Where where) {
+  if (!loader.feeds(program, where))
+    throw Error("evaluate", where, "the loader feeds another program", "pass the loader that was made for this one");
   Metrics result;
   for (const Metric& metric : metrics) {
     if (!result.emplace(name_of(metric), 0).second) {

@@ -17,7 +17,7 @@ constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
 constexpr std::size_t kDigits = 12;
 // Names in the metadata.
 constexpr const char *kEpoch = "loader.epoch", *kBatch = "loader.batch", *kBatches = "loader.batches",
-                     *kMetric = "metric.", *kBest = "patience.best", *kSince = "patience.since";
+                     *kMetric = "metric.", *kBest = "patience.best", *kSince = "patience.since", *kDue = "train.due";
 
 // The steps of a file of this name; nothing for files of other names.
 std::optional<std::int64_t> steps_of(const std::string& name) {
@@ -30,13 +30,22 @@ std::optional<std::int64_t> steps_of(const std::string& name) {
   return stop == end && code == std::errc() && *begin != '-' ? std::optional(steps) : std::nullopt;
 }
 
-std::optional<double> number_in(const Checkpoint& checkpoint, const std::string& name) {
+// A number in the metadata; nothing if there is none of this name.
+std::optional<double> number_in(const Checkpoint& checkpoint, const std::string& name, const Where& where) {
   const auto found = checkpoint.metadata.find(name);
   double number = 0;
   if (found == checkpoint.metadata.end()) return {};
   const std::string& text = found->second;
   const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return code == std::errc() && stop == text.data() + text.size() ? std::optional(number) : std::nullopt;
+  if (code == std::errc() && stop == text.data() + text.size()) return number;
+  throw Error(checkpoint.source, where, "metadata \"" + name + "\": expected a number, seen \"" + text + "\"",
+              "remove the file, or choose another SaveOptions::folder", ErrorCode::io);
+}
+
+// Names in the metadata that belong to a training.
+bool is_reserved(const std::string& name) {
+  const std::string group = name.substr(0, name.find('.') + 1);
+  return name == "step" || group == "loader." || group == "metric." || group == "patience." || group == "train.";
 }
 
 std::string message_of(const std::exception_ptr& error) {
@@ -86,6 +95,12 @@ Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches,
     throw Error("train", where, "two Variables are named \"" + variable.name() + "\"",
                 "give each a name of its own, or make each in a Scope of its own");
   }
+  for (const auto& [name, text] : options_.metadata) {
+    if (!is_reserved(name)) continue;
+    throw Error(
+        "train", where, "SaveOptions::metadata has \"" + name + "\", a name of the training's own",
+        "give it a name that is not \"step\" and does not begin with loader, metric, patience or train and a dot");
+  }
   list_files();
   if (files_.empty() || options_.resumes) return;
   throw Error(options_.folder.string(), where, "holds files of another training",
@@ -106,7 +121,7 @@ fs::path Saver::path_of(std::int64_t steps) const {
 void Saver::list_files() {
   std::error_code code;
   for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder, code)) {
-    if (const auto steps = steps_of(entry.path().filename().string())) files_.push_back({entry.path(), *steps, {}});
+    if (const auto steps = steps_of(entry.path().filename().string())) files_.push_back({entry.path(), *steps});
   }
   if (code) {
     throw Error(options_.folder.string(), where_, "the folder cannot be read: " + code.message(),
@@ -119,9 +134,11 @@ std::optional<Progressed> Saver::resume() {
   std::optional<Checkpoint> newest;
   for (std::size_t i = files_.size(); i-- > 0;) {
     try {
-      Checkpoint checkpoint = read_checkpoint(files_[i].path, where_);
-      if (!options_.best.empty()) files_[i].best = number_in(checkpoint, kMetric + options_.best);
+      Checkpoint checkpoint =
+          newest ? read_checkpoint_metadata(files_[i].path, where_) : read_checkpoint(files_[i].path, where_);
+      if (!options_.best.empty()) files_[i].best = number_in(checkpoint, kMetric + options_.best, where_);
       if (!newest) newest = std::move(checkpoint);
+      if (options_.best.empty()) break;  // nothing is asked of the others
     } catch (const Error& e) {
       if (i == 0 && !newest) throw;  // not one can be read
       log_.warn({"a file of the training is not used: ", e.what()});
@@ -140,12 +157,14 @@ std::optional<Progressed> Saver::resume() {
   }
   progressed.steps = newest->number("step", where_);
   progressed.position = {newest->number(kEpoch, where_), newest->number(kBatch, where_)};
-  progressed.best = number_in(*newest, kBest);
+  progressed.best = number_in(*newest, kBest, where_);
+  progressed.is_due = newest->metadata.contains(kDue);
   progressed.evaluations_since = newest->number(kSince, where_);
   const std::string prefix = kMetric;
   for (const auto& [name, text] : newest->metadata)
-    if (name.starts_with(prefix))
-      progressed.evaluation[name.substr(prefix.size())] = number_in(*newest, name).value_or(0);
+    if (name.starts_with(prefix)) progressed.evaluation[name.substr(prefix.size())] = *number_in(*newest, name, where_);
+  files_.back().is_evaluated = !progressed.evaluation.empty();
+  files_.back().is_due = progressed.is_due;
   restore(program_, *newest, {}, where_);
   return progressed;
 }
@@ -157,6 +176,7 @@ std::map<std::string, std::string, std::less<>> Saver::metadata_of(const Progres
   metadata[kBatch] = std::to_string(progressed.position.batch);
   metadata[kBatches] = std::to_string(batches_);
   metadata[kSince] = std::to_string(progressed.evaluations_since);
+  if (progressed.is_due) metadata[kDue] = "1";
   if (progressed.best) metadata[kBest] = number_text(*progressed.best);
   for (const auto& [name, value] : progressed.evaluation) metadata[kMetric + name] = number_text(value);
   return metadata;
@@ -243,13 +263,13 @@ void Saver::write_copies() {
 void Saver::write(Checkpoint checkpoint, const Progressed& progressed) {
   checkpoint.metadata = metadata_of(progressed);
   const fs::path path = path_of(progressed.steps);
-  write_checkpoint(path, checkpoint, where_);
+  write_checkpoint(path, checkpoint, {.most_bytes_per_file = options_.most_bytes_per_file}, where_);
   ++saves_;
   std::optional<double> best;
   if (const auto found = progressed.evaluation.find(options_.best); found != progressed.evaluation.end())
     best = found->second;
   std::erase_if(files_, [&](const File& file) { return file.steps >= progressed.steps; });
-  files_.push_back({path, progressed.steps, best});
+  files_.push_back({path, progressed.steps, best, !progressed.evaluation.empty(), progressed.is_due});
   remove_others();
 }
 
@@ -268,9 +288,11 @@ void Saver::remove_others() {
     stay.insert(file->path);
   std::erase_if(files_, [&](const File& file) {
     if (stay.contains(file.path)) return false;
-    std::error_code code;
-    fs::remove(file.path, code);
-    if (code) log_.warn({"an old file of the training stays: ", file.path.string(), ": ", code.message()});
+    try {
+      remove_checkpoint(file.path, where_);
+    } catch (const Error& e) {
+      log_.warn({"an old file of the training stays: ", e.what()});
+    }
     return true;
   });
 }
@@ -283,7 +305,9 @@ void Saver::join() {
 void Saver::finish(const Progressed& progressed) {
   launched();
   join();
-  const bool is_there = !files_.empty() && files_.back().steps == progressed.steps;
+  const File* last = files_.empty() ? nullptr : &files_.back();
+  const bool is_there = last && last->steps == progressed.steps && last->is_due == progressed.is_due &&
+                        (last->is_evaluated || progressed.evaluation.empty());
   if (!is_there) write(snapshot(program_, where_), progressed);
 }
 

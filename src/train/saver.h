@@ -23,6 +23,7 @@ struct Progressed {
   Metrics evaluation{};                // at this step; empty: there was none
   std::optional<double> best{};        // of Patience::metric
   std::int64_t evaluations_since = 0;  // that were no better
+  bool is_due = false;                 // what was to be done at this step has not been done
 };
 
 // In the background a second program on the same Variables copies them, as its outputs: the device does that behind the
@@ -57,7 +58,8 @@ class Saver {
   struct File {
     std::filesystem::path path;
     std::int64_t steps = 0;
-    std::optional<double> best;  // its value of SaveOptions::best
+    std::optional<double> best{};  // its value of SaveOptions::best
+    bool is_evaluated = false, is_due = false;
   };
   // A second program, whose outputs are the Variables.
   struct Copies {

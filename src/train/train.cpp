@@ -46,8 +46,16 @@ void check(const TrainOptions& options, const Where& where) {
           "set TrainOptions::evaluate, or leave out evaluate_every, patience and keep_best", where);
   require(options.save.keep_best == 0 || !options.save.best.empty(), "no metric tells the best files",
           "name one of the evaluation in SaveOptions::best", where);
-  require(options.steps > 0 || options.epochs > 0 || options.should_stop || options.patience.evaluations > 0,
-          "nothing ends the training", "set TrainOptions::steps or epochs, or should_stop, or patience", where);
+  require(!options.save.folder.empty() || (options.save.every == 0 && options.save.keep_best == 0),
+          "files are asked for, and no folder", "set SaveOptions::folder", where);
+  require(options.save.keep_best == 0 || options.save.every == 0 ||
+              (options.evaluate_every > 0 && options.save.every % options.evaluate_every == 0),
+          "files are written at steps without an evaluation, so that none of them is known to be good",
+          "let SaveOptions::every be a multiple of evaluate_every, or leave out keep_best", where);
+  require(options.steps > 0 || options.epochs > 0 || options.should_stop ||
+              (options.patience.evaluations > 0 && options.evaluate_every > 0),
+          "nothing ends the training",
+          "set TrainOptions::steps or epochs, or should_stop, or patience and evaluate_every", where);
   for (const StepAction& action : options.actions) {
     require(action.every >= 1 && action.act,
             "an action is empty, or comes every " + std::to_string(action.every) + " steps",
@@ -76,15 +84,16 @@ class Training {
   TrainResult run() {
     begin();
     try {
+      if (state_.is_due) stop_here();
       while (!is_over()) {
         const std::int64_t until = next_cut();
-        if (!launch(until)) continue;  // an epoch has ended
+        if (!launch(until)) continue;
         if (steps_ == until || issued_.size() >= kMostLaunches || recorded_ == result_.first) {
           settle();
         } else {
           look();
         }
-        if (steps_ == until && !is_ended_) stop_here();
+        if (steps_ == until) stop_here();
       }
       end();
     } catch (...) {
@@ -98,6 +107,8 @@ class Training {
   // --- begin and end
 
   void begin() {
+    require(loader_.feeds(program_, where_), "the loader feeds another program",
+            "pass the loader that was made for this one", where_);
     program_.sync(where_);
     if (!options_.save.folder.empty())
       saver_.emplace(program_, options_.save, loader_.batches(where_), options_.log, where_);
@@ -113,6 +124,7 @@ class Training {
     for (const std::string& name : options_.records) {
       (void)program_.records<double>(name, where_);  // of steps before
       lost_before_.push_back(program_.lost_records(name, where_));
+      most_untold_ = std::min(most_untold_, std::max<std::int64_t>(program_.record_capacity(name, where_) - 1, 1));
     }
     train_log_.emplace(options_, steps_, last_step(), log_, where_);
     if (is_resumed)
@@ -135,6 +147,10 @@ class Training {
       ended(TrainEnd::steps, "all steps are done");
     } else if (options_.epochs > 0 && loader_.position(where_).epoch >= options_.epochs) {
       ended(TrainEnd::epochs, "all epochs are done");
+    } else if (options_.patience.evaluations > 0 && state_.evaluations_since >= options_.patience.evaluations) {
+      ended(TrainEnd::patience, options_.patience.metric + " was no better in " +
+                                    std::to_string(options_.patience.evaluations) + " evaluations than " +
+                                    number_text(state_.best.value_or(kInfinity)));
     } else if (interrupt_.was_seen()) {
       ended(TrainEnd::interrupted, "interrupted");
     } else if (options_.should_stop && options_.should_stop()) {
@@ -165,21 +181,28 @@ class Training {
                      (result_.saved.empty() ? "" : "; saved " + result_.saved.string()));
   }
 
-  // An exception is on its way out: what was committed is saved, if it can be.
+  // An exception is on its way out: what was committed is told and saved, if it can be. Who threw it may have been told
+  // of a failed step in the place of this, so that the program is asked how many steps it has committed.
   void rescue() noexcept {
-    try {
-      train_log_->end();
+    const auto trying = [&](const char* what, const auto& act) {
       try {
-        reporting([&] { program_.sync(where_); });
-      } catch (const Error&) {  // a step failed; those before it are committed
+        act();
+      } catch (const std::exception& e) {
+        log_.warn({"a training ended with an Error; ", what, ": ", e.what()});
+      } catch (...) {
+        log_.warn({"a training ended with an exception; ", what});
       }
-      if (!saver_) return;
-      saver_->finish(progressed());
-    } catch (const std::exception& e) {
-      log_.warn({"a training ended with an Error, and what it has trained last is not saved: ", e.what()});
-    } catch (...) {
-      log_.warn({"a training ended with an exception, and what it has trained last is not saved"});
-    }
+    };
+    trying("it was also found then", [&] { program_.sync(where_); });
+    trying("not all values of steps were handed on", [&] {
+      find_place();
+      collect(true);
+      tell();
+    });
+    trying("what it has trained last is not saved", [&] {
+      train_log_->end();
+      if (saver_) saver_->finish(progressed());
+    });
   }
 
   // --- launches
@@ -196,41 +219,51 @@ class Training {
     return cut;
   }
 
-  // Gives the device a launch that ends at step `until` or before. Returns false where an epoch ends.
+  // Gives the device a launch that ends at step `until` or before. Returns false where there is none: an epoch ends, or
+  // the run has stopped.
   bool launch(std::int64_t until) {
+    if (steps_ - recorded_ + size_.steps() > most_untold_) settle();  // its values may have no room beside the others
+    if (is_ended_) return false;
     const LoaderPosition position = loader_.position(where_);
-    const std::int64_t steps = loader_.next(until - steps_, where_);
+    const std::int64_t steps = loader_.next(std::min(until - steps_, most_untold_), where_);
     if (steps == 0) return false;
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      program_.run(options_.mode, {.steps = steps}, where_);
-    } catch (...) {
-      loader_.seek(position, where_);
-      throw;
-    }
     issued_.push_back({steps_, steps, position});
     steps_ += steps;
+    if (size_.is_found()) {
+      program_.run(options_.mode, {.steps = steps}, where_);
+    } else {
+      measure(steps);
+    }
     ++result_.launches;
     if (saver_) saver_->launched();
-    if (!size_.is_found()) {
-      settle();
-      size_.measured(steps, std::chrono::steady_clock::now() - start);
-      loader_.set_steps_per_launch(size_.steps(), where_);
-    }
     return true;
+  }
+
+  void measure(std::int64_t steps) {
+    const Counters before = program_.counters(where_);
+    const auto start = std::chrono::steady_clock::now();
+    program_.run(options_.mode, {.steps = steps}, where_);
+    reporting([&] { program_.sync(where_); });
+    const auto took = std::chrono::steady_clock::now() - start;
+    const Counters after = program_.counters(where_);
+    size_.measured(steps, took, after.captures == before.captures && after.graph_launches > before.graph_launches);
+    loader_.set_steps_per_launch(size_.steps(), where_);
   }
 
   // Waits for all launches.
   void settle() {
     reporting([&] { program_.sync(where_); });
-    collect();
+    collect(true);
+    const std::int64_t committed = program_.steps(where_);
+    require(committed == steps_,
+            "the program has committed " + std::to_string(committed) + " steps, of " + std::to_string(steps_),
+            "let train() alone run it, and hand on Errors that a call on it throws meanwhile", where_);
     for (std::size_t i = 0; i < values_.size(); ++i) {
       const auto recorded = recorded_ + static_cast<std::int64_t>(values_[i].size());
-      if (recorded == steps_) continue;
-      throw Error("train", where_,
-                  "\"" + options_.records[i] + "\" has recorded " + std::to_string(recorded - result_.first) +
-                      " numbers in " + std::to_string(steps_ - result_.first) + " steps",
-                  "name records of scalars in TrainOptions::records");
+      require(recorded == steps_,
+              "\"" + options_.records[i] + "\" has recorded " + std::to_string(recorded - result_.first) +
+                  " numbers in " + std::to_string(steps_ - result_.first) + " steps",
+              "name records of scalars in TrainOptions::records, and read them in on_step alone", where_);
     }
     tell();
     recorded_ = steps_;
@@ -241,47 +274,50 @@ class Training {
 
   // Takes what steps have told so far.
   void look() {
-    reporting([&] {
-      if (program_.poll(where_)) issued_.clear();
-    });
-    collect();
+    reporting([&] { (void)program_.poll(where_); });
+    if (is_ended_) return settle();
+    collect(false);
     tell();
     while (!issued_.empty() && issued_.front().first + issued_.front().steps <= recorded_) issued_.pop_front();
     if (!values_.empty()) train_log_->progress(recorded_);
   }
 
-  // Calls what may tell of a step that failed, or at which the run stopped. Then the loader is where that step was.
+  // Calls what may tell of a step that failed, or at which the run stopped.
   template <class Call>
   void reporting(const Call& call) {
     try {
       call();
     } catch (const Error& e) {
-      if (e.code() == ErrorCode::device_lost) throw;
-      steps_ = program_.steps(where_);
-      loader_.seek(position_at(steps_), where_);
-      issued_.clear();
       if (e.code() != ErrorCode::stopped) throw;
+      find_place();
       ended(TrainEnd::stopped, "stop_when() at " + to_string(e.where()) + ": " + e.problem());
     }
   }
 
-  LoaderPosition position_at(std::int64_t steps) const {
+  // How many steps were committed, and the loader behind them. Precondition: all launches are over, and what failed in
+  // them was reported.
+  void find_place() {
+    steps_ = program_.steps(where_);
     for (const Issued& launch : issued_) {
-      if (steps < launch.first || steps >= launch.first + launch.steps) continue;
-      return {launch.position.epoch, launch.position.batch + steps - launch.first};
+      if (steps_ < launch.first || steps_ >= launch.first + launch.steps) continue;
+      loader_.seek({launch.position.epoch, launch.position.batch + steps_ - launch.first}, where_);
+      break;
     }
-    return loader_.position(where_);
+    issued_.clear();
   }
 
   // --- what steps recorded
 
-  void collect() {
+  // `are_over`: all launches.
+  void collect(bool are_over) {
     for (std::size_t i = 0; i < values_.size(); ++i) {
       const std::string& name = options_.records[i];
-      for (double value : program_.try_records<double>(name, where_)) values_[i].push_back(value);
+      for (double value :
+           are_over ? program_.records<double>(name, where_) : program_.try_records<double>(name, where_))
+        values_[i].push_back(value);
       if (program_.lost_records(name, where_) == lost_before_[i]) continue;
       throw Error("train", where_, "values of \"" + name + "\" were overwritten before they were read",
-                  "give the record more room (RecordOptions::capacity) than 8 launches have steps");
+                  "give the record more room (RecordOptions::capacity)");
     }
   }
 
@@ -303,10 +339,15 @@ class Training {
   // --- between launches, at steps that the options name
 
   void stop_here() {
+    state_.is_due = true;  // until all is done
     const auto is_multiple = [&](std::int64_t every) { return every > 0 && steps_ % every == 0; };
-    if (is_multiple(options_.evaluate_every)) evaluate();
+    if (is_multiple(options_.evaluate_every) && evaluated_ != steps_) {
+      evaluate();
+      if (options_.patience.evaluations > 0) compare_with_best();
+    }
     for (const StepAction& action : options_.actions)
       if (is_multiple(action.every)) action.act(steps_);
+    state_.is_due = false;
     if (saver_ && is_multiple(options_.save.every) && !is_over()) {
       check_best();
       saver_->save(progressed());
@@ -317,16 +358,14 @@ class Training {
     result_.evaluation = options_.evaluate();
     evaluated_ = steps_;
     train_log_->evaluation(steps_, result_.evaluation);
-    const Patience& patience = options_.patience;
-    if (patience.evaluations == 0) return;
-    const double value = metric(patience.metric);
-    const bool is_better =
-        patience.largest_is_best ? value > state_.best.value_or(-kInfinity) : value < state_.best.value_or(kInfinity);
+  }
+
+  void compare_with_best() {
+    const double value = metric(options_.patience.metric);
+    const bool is_better = options_.patience.largest_is_best ? value > state_.best.value_or(-kInfinity)
+                                                             : value < state_.best.value_or(kInfinity);
     if (is_better) state_.best = value;
     state_.evaluations_since = is_better ? 0 : state_.evaluations_since + 1;
-    if (state_.evaluations_since < patience.evaluations) return;
-    ended(TrainEnd::patience, patience.metric + " was no better in " + std::to_string(patience.evaluations) +
-                                  " evaluations than " + number_text(state_.best.value_or(value)));
   }
 
   double metric(const std::string& name) const {
@@ -360,12 +399,13 @@ class Training {
   const Interrupt interrupt_;
   std::optional<Saver> saver_;
   std::optional<TrainLog> train_log_;
-  std::deque<Issued> issued_;               // launches that may be under way
-  std::vector<std::deque<double>> values_;  // by record: those that were not handed on
-  std::vector<std::int64_t> lost_before_;   // by record
-  std::int64_t steps_ = 0;                  // issued, and committed once they are over
-  std::int64_t recorded_ = 0;               // of which the values were handed on
-  std::int64_t evaluated_ = -1;             // at so many steps, last
+  std::deque<Issued> issued_;                                            // launches that may be under way
+  std::vector<std::deque<double>> values_;                               // by record: those that were not handed on
+  std::vector<std::int64_t> lost_before_;                                // by record
+  std::int64_t most_untold_ = std::numeric_limits<std::int64_t>::max();  // steps whose values were not read
+  std::int64_t steps_ = 0;                                               // issued, and committed once they are over
+  std::int64_t recorded_ = 0;                                            // of which the values were handed on
+  std::int64_t evaluated_ = -1;                                          // at so many steps, last
   Progressed state_;
   TrainResult result_;
   bool is_ended_ = false;

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -29,10 +30,23 @@ namespace {
 std::atomic<int> calls_until_death = -1;  // in a child alone
 std::atomic<bool> is_disk_full = false;
 std::atomic<int> refused_writes = 0;
-std::atomic<bool> is_disk_blocked = false;
+std::mutex disk_mutex;
+std::condition_variable disk_changed;
+bool is_disk_blocked = false;
+
+void set_disk_blocked(bool is_blocked) {
+  {
+    const std::lock_guard lock(disk_mutex);
+    is_disk_blocked = is_blocked;
+  }
+  disk_changed.notify_all();
+}
 
 void at_call() {
-  while (is_disk_blocked) is_disk_blocked.wait(true);
+  {
+    std::unique_lock lock(disk_mutex);  // for as long as a test may take that fails
+    (void)disk_changed.wait_for(lock, std::chrono::minutes(1), [] { return !is_disk_blocked; });
+  }
   if (calls_until_death >= 0 && calls_until_death-- == 0) raise(SIGKILL);
 }
 
@@ -159,7 +173,7 @@ TEST(SaveTest, ATrainingKilledAtAnyCallGoesOn) {
     for (bool is_over = false; !is_over;) {
       // Half are killed at a call of a save, the others at a step.
       const bool dies_in_save = random() % 2 == 0;
-      const int death = static_cast<int>(random() % 25);
+      const int death = static_cast<int>(random() % 10);
       const pid_t child = fork();
       if (child == 0) {
         alarm(300);
@@ -226,11 +240,10 @@ TEST_P(OnDevice, TrainingDoesNotWaitForTheDisk) {
     warnings += std::string(message) + "\n";
   };
   options.actions.push_back({19, [](std::int64_t steps) {
-                               if (steps == 19) is_disk_blocked = true;
+                               if (steps == 19) set_disk_blocked(true);
                              }});
   options.actions.push_back({55, [](std::int64_t) {  // the file of step 20 is still being written
-                               is_disk_blocked = false;
-                               is_disk_blocked.notify_all();
+                               set_disk_blocked(false);
                              }});
   const TrainResult result = train(p, loader, options);
   EXPECT_EQ(result.steps, kSteps);
@@ -270,6 +283,69 @@ TEST_P(OnDevice, AFullDiskIsToldOf) {
     options.actions.clear();
     EXPECT_EQ(train(p, loader, options).first, 60) << "it goes on from the newest file";
   }
+}
+
+// Patience counts the evaluations before a file, too, and a training that it has ended stays ended.
+TEST_P(OnDevice, PatienceGoesOnWithTheFile) {
+  const TemporaryDirectory directory;
+  const auto run = [&](std::int64_t steps) {
+    Fit fit;
+    Program p = compile(fit.g);
+    Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+    TrainOptions options = options_of(directory / "run", false);
+    options.steps = steps;
+    options.evaluate_every = 10;
+    options.evaluate = [&] { return Metrics{{"error", p.steps() <= 20 ? 30 - p.steps() : 100}}; };
+    options.patience = {.metric = "error", .evaluations = 3};
+    return train(p, loader, options);
+  };
+  EXPECT_EQ(run(35).end, TrainEnd::steps)
+      << "one evaluation that was no better, and one at the end, which does not count";
+  for (int i = 0; i < 2; ++i) {
+    const TrainResult result = run(1000);
+    EXPECT_EQ(result.end, TrainEnd::patience);
+    EXPECT_EQ(result.steps, 50);
+  }
+}
+
+// An action that throws comes again when the training goes on from its file.
+TEST_P(OnDevice, WhatWasDueAtAFileIsDone) {
+  const TemporaryDirectory directory;
+  TrainOptions undisturbed = options_of(directory / "undisturbed", false),
+               options = options_of(directory / "run", false);
+  const auto run = [&](TrainOptions with, bool fails) {
+    Fit fit;
+    Program p = compile(fit.g, {.seed = 7});
+    Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .seed = 3}), {{"x", fit.x}});
+    with.actions.push_back({10, [&](std::int64_t steps) {
+                              if (fails && steps == 30) throw std::runtime_error("no");
+                              fit.b.write(Tensor::scalar(static_cast<float>(steps)));
+                            }});
+    if (fails) {
+      EXPECT_THROW(train(p, loader, with), std::runtime_error);
+    } else {
+      train(p, loader, with);
+    }
+    return fit.w.read().at(5);
+  };
+  const double expected = run(undisturbed, false);
+  (void)run(options, true);
+  EXPECT_EQ(files_in(options.save.folder).back(), name_of(30));
+  EXPECT_EQ(run(options, false), expected);
+}
+
+// More bytes than a file may have are an index and its shards, which come and go together.
+TEST_P(OnDevice, LargeFilesAreDivided) {
+  const TemporaryDirectory directory;
+  TrainOptions options = options_of(directory / "run", false);
+  options.save.most_bytes_per_file = 100;
+  options.save.keep_newest = 1;
+  options.steps = 20;
+  const auto expected = train_to_end(GetParam(), options);
+  const std::vector<std::string> files = files_in(options.save.folder);
+  EXPECT_GE(files.size(), 4u);
+  for (const std::string& file : files) EXPECT_EQ(file.find(name_of(20)), 0u) << file;
+  EXPECT_EQ(train_to_end(GetParam(), options), expected) << "read again";
 }
 
 TEST_P(OnDevice, AFolderThatVanishesIsToldOf) {

@@ -204,9 +204,10 @@ TEST_P(OnDevice, ALoaderThatThrowsEndsTheTrainingWithAFile) {
   EXPECT_EQ(read_checkpoint(directory / "run/step-000000000008.safetensors").number("loader.batch"), 8);
 }
 
-// A function of the options that throws, in all places.
+// A function of the options that throws, in all places: called again, the training goes on as if nothing had happened.
 TEST_P(OnDevice, FunctionsThatThrowLoseNothing) {
-  for (int which = 0; which < 4; ++which) {
+  std::vector<float> expected;
+  for (int which = -1; which < 4; ++which) {
     SCOPED_TRACE(which);
     Fit fit;
     Program p = compile(fit.g);
@@ -214,21 +215,86 @@ TEST_P(OnDevice, FunctionsThatThrowLoseNothing) {
     const TemporaryDirectory directory;
     TrainOptions options = quiet({.steps = 20, .steps_per_launch = 3, .records = {"loss"}});
     options.save = {.folder = directory / "run"};
-    bool fails = true;
+    bool fails = which >= 0;
     const auto fail = [&](int when) {
       if (fails && which == when && p.steps() >= 10) throw std::runtime_error("no");
     };
-    options.on_step = [&](const StepValues&) { fail(0); };
-    options.actions.push_back({2, [&](std::int64_t) { fail(1); }});
+    std::vector<std::int64_t> told;
+    options.on_step = [&](const StepValues& step) {
+      told.push_back(step.step);
+      fail(0);
+    };
+    options.actions.push_back({2, [&](std::int64_t steps) {
+                                 fail(1);
+                                 fit.rate.write(Tensor::scalar(1.0f / static_cast<float>(steps)));
+                               }});
     options.evaluate_every = 5;
-    options.evaluate = [&] { return fail(2), Metrics(); };
+    options.evaluate = [&] { return fail(2), Metrics{{"w", 1}}; };
     options.should_stop = [&] { return fail(3), false; };
-    EXPECT_THROW(train(p, loader, options), std::runtime_error);
-    const std::int64_t steps = p.steps();
-    EXPECT_GE(steps, 10);
+    if (fails) {
+      EXPECT_THROW(train(p, loader, options), std::runtime_error);
+      EXPECT_GE(p.steps(), 10);
+    }
     fails = false;
     EXPECT_EQ(train(p, loader, options).steps, 20);
+    EXPECT_EQ(loader.position(), (LoaderPosition{1, 8}));
+    if (which < 0) expected = fit.trained();
+    EXPECT_EQ(fit.trained(), expected);
+    std::vector<std::int64_t> all(20);
+    std::iota(all.begin(), all.end(), 0);
+    if (which != 0) {
+      EXPECT_EQ(told, all);
+    }
   }
+}
+
+// A function that asks for a Variable is told of the stop in the place of train().
+TEST_P(OnDevice, AFunctionThatIsToldOfAStopLeavesTheRightFile) {
+  for (std::int64_t steps : {1, 4}) {
+    SCOPED_TRACE(steps);
+    Fit fit(17);
+    Program p = compile(fit.g);
+    Loader loader(p, numbers(), order(), {{"x", fit.x}});
+    const TemporaryDirectory directory;
+    TrainOptions options = quiet({.steps = 1000, .steps_per_launch = steps, .records = {"loss"}});
+    options.save = {.folder = directory / "run"};
+    options.on_step = [&](const StepValues&) { (void)fit.w.read(); };
+    try {
+      EXPECT_EQ(train(p, loader, options).end, TrainEnd::stopped);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::stopped) << e.what();
+    }
+    EXPECT_EQ(loader.position(), (LoaderPosition{1, 6}));
+    const Checkpoint file = read_checkpoint(newest_checkpoint(directory / "run"));
+    EXPECT_EQ(file.number("step"), 18);
+    EXPECT_EQ(file.number("loader.batch"), 6);
+    EXPECT_EQ(static_cast<float>(file.tensors.at("w").at(0)), fit.trained()[0]);
+  }
+}
+
+// run() throws when the steps are done: a guard finds that an op is not the same twice.
+TEST_P(OnDevice, ARunThatThrowsLeavesTheRightFile) {
+  Graph g;
+  const Value x = g.feed("x", f32, {kBatch});
+  Variable count("count", Tensor::scalar(0.0f)), noise("noise", Tensor::scalar(0.0f));
+  assign(count, g.value(count) + 1.0);
+  std::atomic<int> calls = 0;
+  ExternalOp op{.name = "count_calls", .outputs = {{DType::f32, {}}}};
+  op.cpu = [&](const CpuArgs& a) {
+    *a.out<float>(0) = calls < 20 ? 1.0f : static_cast<float>(calls);
+    ++calls;
+  };
+  assign(noise, external_op(op, {mean(x)})[0]);
+  Program p = compile(g, {.guards = {.replay_every = 1}});
+  Loader loader(p, numbers(), order(), {{"x", x}});
+  const TemporaryDirectory directory;
+  TrainOptions options = quiet({.steps = 1000, .steps_per_launch = 4});
+  options.save = {.folder = directory / "run"};
+  EXPECT_THROW(train(p, loader, options), Error);
+  const Checkpoint file = read_checkpoint(newest_checkpoint(directory / "run"));
+  EXPECT_EQ(file.tensors.at("count").at(0), static_cast<double>(file.number("step")));
+  EXPECT_EQ(file.number("step"), loader.position().epoch * kBatches + loader.position().batch);
+  EXPECT_EQ(file.number("step"), p.steps());
 }
 
 TEST_P(OnDevice, PatienceEndsATraining) {
@@ -245,6 +311,8 @@ TEST_P(OnDevice, PatienceEndsATraining) {
   EXPECT_EQ(result.end, TrainEnd::patience);
   EXPECT_EQ(result.steps, 80);
   EXPECT_TRUE(contains(result.why, "error was no better in 3 evaluations than 2")) << result.why;
+  evaluations = 0;
+  EXPECT_EQ(train(p, loader, options).steps, 80 + 80) << "without a file it knows of no evaluation before";
   options.patience.metric = "loss";
   evaluations = 0;
   EXPECT_TRUE(contains(message_of([&] { train(p, loader, options); }), "no metric \"loss\"; remedy: it has \"error\""));
@@ -284,6 +352,7 @@ TEST(Train, ASecondInterruptEndsTheProcess) {
 }
 
 TEST_P(OnDevice, EvaluationIsTheSameForAllLaunches) {
+  Metrics first;
   for (std::int64_t steps : {1, 5, 64}) {
     Graph g;
     const Value x = g.feed("x", f32, {8}), real = g.feed("real", f32, {8});
@@ -300,6 +369,8 @@ TEST_P(OnDevice, EvaluationIsTheSameForAllLaunches) {
         {.record = "real", .kind = Metric::Kind::sum}};
     for (int i = 0; i < 2; ++i) {
       const Metrics found = evaluate(p, loader, metrics);
+      if (first.empty()) first = found;
+      EXPECT_EQ(found, first) << "bit for bit";
       EXPECT_EQ(found.at("real"), kSamples);
       EXPECT_NEAR(found.at("weighted"), 24.5 / kSamples, 1e-6);
       EXPECT_NEAR(found.at("perplexity"), std::exp(24.5 / kSamples), 1e-6);
@@ -351,6 +422,12 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
   Program p = compile(fit.g);
   Loader loader(p, numbers(), order(), {{"x", fit.x}});
   const TemporaryDirectory directory;
+  Graph other;
+  const Value y = other.feed("x", f32, {kBatch});
+  other.record("y", mean(y));
+  Program q = compile(other);
+  EXPECT_TRUE(contains(message_of([&] { train(q, loader, quiet({.steps = 1})); }), "feeds another program"));
+  EXPECT_TRUE(contains(message_of([&] { evaluate(q, loader, {}); }), "feeds another program"));
   const auto refused = [&](const TrainOptions& options) {
     return message_of([&] { train(p, loader, quiet(options)); });
   };
@@ -369,8 +446,18 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
       {refused({.steps = 1, .actions = {{0, [](std::int64_t) {}}}}), "every 0 steps"},
       {refused({.steps = 1, .actions = {{1, {}}}}), "an action is empty"},
       {refused({.steps = 1, .evaluate_every = 5}), "nothing evaluates"},
-      {refused({.steps = 1, .evaluate = evaluate_nothing, .patience = {"error", 2}}), "no metric \"error\""},
+      {refused({.steps = 1, .evaluate = evaluate_nothing, .evaluate_every = 1, .patience = {"error", 2}}),
+       "no metric \"error\""},
       {refused({.steps = 1, .patience = {"error", 2}}), "nothing evaluates"},
+      {refused({.evaluate = evaluate_nothing, .patience = {"error", 2}}), "nothing ends the training"},
+      {refused({.steps = 1, .save = {.every = 5}}), "no folder"},
+      {refused({.steps = 1, .save = {.folder = directory / "a", .metadata = {{"step", "1"}}}}), "has \"step\""},
+      {refused({.steps = 1, .save = {.folder = directory / "a", .metadata = {{"metric.x", "1"}}}}), "\"metric.x\""},
+      {refused({.steps = 1,
+                .evaluate = evaluate_nothing,
+                .evaluate_every = 3,
+                .save = {.folder = directory / "a", .every = 4, .keep_best = 1, .best = "x"}}),
+       "none of them is known to be good"},
       {refused({.steps = 1, .evaluate = evaluate_nothing, .save = {.folder = directory / "a", .keep_best = 1}}),
        "no metric tells the best files"},
       {refused({.steps = 1, .save = {.folder = directory / "a", .keep_newest = 0}}), "keep_newest is 0"},
@@ -387,7 +474,7 @@ TEST(LaunchSizeTest, DoublesWhileAStepGetsFaster) {
   const auto size_for = [](double launch, double step, double longest) {
     LaunchSize size(0, Seconds(longest));
     for (int i = 0; i < 100 && !size.is_found(); ++i)
-      size.measured(size.steps(), Seconds(launch + step * static_cast<double>(size.steps())));
+      size.measured(size.steps(), Seconds(launch + step * static_cast<double>(size.steps())), true);
     EXPECT_TRUE(size.is_found());
     return size.steps();
   };
@@ -398,11 +485,24 @@ TEST(LaunchSizeTest, DoublesWhileAStepGetsFaster) {
   EXPECT_EQ(size_for(1, 1, 1), 1);           // one step is too long already
   LaunchSize given(7, Seconds(1));
   EXPECT_TRUE(given.is_found());
-  given.measured(7, Seconds(100));
+  given.measured(7, Seconds(100), true);
   EXPECT_EQ(given.steps(), 7);
+}
+
+TEST(LaunchSizeTest, EndsWhereNoLaunchIsSoLongOrIsCaptured) {
+  using Seconds = LaunchSize::Seconds;
   LaunchSize size(0, Seconds(1));
-  size.measured(3, Seconds(100));  // of another length, where an epoch ended
+  for (int i = 0; i < 3; ++i) size.measured(size.steps(), Seconds(1e-3), true);
+  EXPECT_EQ(size.steps(), 8);
+  for (int i = 0; i < 7; ++i) size.measured(5, Seconds(100), true);  // where an epoch ends
   EXPECT_FALSE(size.is_found());
+  size.measured(5, Seconds(100), true);
+  EXPECT_TRUE(size.is_found());
+  EXPECT_EQ(size.steps(), 4);
+  LaunchSize other(0, Seconds(1));
+  for (int i = 0; i < 7; ++i) other.measured(1, Seconds(100), false);  // issued op by op, which takes long
+  other.measured(1, Seconds(1e-3), true);
+  EXPECT_EQ(other.steps(), 2);
 }
 
 }  // namespace

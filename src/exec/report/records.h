@@ -30,6 +30,7 @@ class Records {
   // lost. If `get` throws, none are taken.
   void take(std::string_view name, std::uint32_t& recorded, bool may_run,
             FunctionRef<void(const std::vector<double>&)> get, const Where& where);
+  std::int64_t capacity(std::string_view name, const Where& where) { return find(name, where).capacity; }
   std::int64_t lost(std::string_view name, const Where& where) { return find(name, where).lost; }
   // The values of all records of steps [first, end), as far as the rings hold them, with the records' names. No step
   // may be running.
