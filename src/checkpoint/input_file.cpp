@@ -13,10 +13,13 @@ InputFile::InputFile(const std::filesystem::path& path, Where where) : name_(pat
   if (!std::filesystem::exists(status))
     refuse("cannot be opened: " + (code ? code.message() : "no such file"), "check the path");
   if (!std::filesystem::is_regular_file(status)) refuse("is not a regular file", "give the path of a checkpoint");
-  size_ = std::filesystem::file_size(path, code);
   errno = 0;
   stream_.open(path, std::ios::binary);
-  if (code || !stream_) {
+  // The size of the file that was opened, which a writer may have replaced since.
+  stream_.seekg(0, std::ios::end);
+  size_ = static_cast<std::uint64_t>(stream_.tellg());
+  rewind();
+  if (!stream_) {
     refuse("cannot be opened: " + std::generic_category().message(errno != 0 ? errno : EIO),
            "check the path and its permissions");
   }

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "graphsink/checkpoint.h"
 #include "temporary_directory.h"
 
@@ -17,11 +19,19 @@ enum class Moment { before, during, after };
 int calls_until_death = -1;
 Moment moment = Moment::before;
 
+// Set in the test itself: which call fails.
+int calls_until_failure = -1;
+
+bool fails_here() { return calls_until_failure >= 0 && calls_until_failure-- == 0; }
 bool dies_here() { return calls_until_death >= 0 && calls_until_death-- == 0; }
 void die() { raise(SIGKILL); }
 
 template <class Call>
 auto interposed(const Call& call) {
+  if (fails_here()) {
+    errno = ENOSPC;
+    return decltype(call())(-1);
+  }
   bool dies = dies_here();
   if (dies && moment == Moment::before) die();
   auto result = call();
@@ -149,6 +159,22 @@ TEST_P(ShardedCrash, LeavesTheOldOrTheNewCheckpoint) {
   EXPECT_EQ(calls, old == Old::shards ? 19 : 15);
   EXPECT_GE(unchanged, 12);
   EXPECT_GE(renewed, old == Old::shards ? 6 : 2);
+}
+
+// A call that fails is an Error, behind which there is nothing but what was there before.
+TEST_P(ShardedCrash, AFailingCallChangesNothing) {
+  constexpr int kUpToRename = 13;
+  for (int call = 0; call < kUpToRename; ++call) {
+    TemporaryDirectory directory;
+    const std::filesystem::path path = directory / "checkpoint";
+    const std::int64_t before = begin(path);
+    const std::ptrdiff_t files = files_in(directory);
+    calls_until_failure = call;
+    EXPECT_THROW(write_checkpoint(path, checkpoint_of(2), kShards), Error) << call;
+    EXPECT_EQ(calls_until_failure, -1);
+    EXPECT_EQ(value_at(path), before) << call;
+    EXPECT_EQ(files_in(directory), files) << call;
+  }
 }
 
 TEST_P(ShardedCrash, OfTheCleaningOfWhatAnotherLeftBehindLosesNothing) {

@@ -144,7 +144,9 @@ TEST_F(HostileIndex, ThatIsTooLargeIsRefusedUnread) {
 }
 
 TEST_F(HostileIndex, IsReplacedAndItsShardsStay) {
-  for (const std::string& text : {std::string("{hello"), std::string(kGood), index_of(R"("a":"../first")")}) {
+  const std::string own = R"("b":"index.0123456789abcdef-00001-of-00002.safetensors")";
+  for (const std::string& text :
+       {std::string("{hello"), std::string(kGood), index_of(R"("a":"../first")"), index_of(own + R"(,"c":"second")")}) {
     write_bytes(index, text);
     EXPECT_THROW(remove_checkpoint(index), Error) << text;
     write_checkpoint(index, Checkpoint());
