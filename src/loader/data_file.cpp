@@ -1,6 +1,7 @@
 #include "loader/data_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,9 +13,18 @@
 #include "base/printable.h"
 
 namespace graphsink {
+namespace {
+
+constexpr const char* kLeaveIt = "write a new file and rename it to this name, and leave the one that is read as it is";
+
+FileStamp stamp_of(const struct stat& status) {
+  return {static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+}  // namespace
 
 void Origin::refuse(const std::string& problem, const std::string& remedy) const {
-  throw Error(file, where, member.empty() ? problem : "array \"" + shortened(member) + "\": " + problem, remedy,
+  throw Error(file, where, member.empty() ? problem : kind + (" \"" + shortened(member)) + "\": " + problem, remedy,
               ErrorCode::io);
 }
 
@@ -24,16 +34,21 @@ DataFile::DataFile(const std::filesystem::path& path, Where where) : origin_{pat
   if (file_ < 0) {
     origin_.refuse("cannot open: " + std::generic_category().message(errno), "check the path and its permissions");
   }
-  if (::fstat(file_, &opened_) != 0 || !S_ISREG(opened_.st_mode)) {
+  struct stat opened {};
+  if (::fstat(file_, &opened) != 0 || !S_ISREG(opened.st_mode)) {
     ::close(file_);
     origin_.refuse("is not a regular file", "give the path of a data file");
   }
+  stamp_ = stamp_of(opened);
+}
+
+DataFile::DataFile(const std::filesystem::path& path, const FileStamp& expected, Where where) : DataFile(path, where) {
+  require_unchanged(expected, stamp_);
 }
 
 DataFile::~DataFile() { ::close(file_); }
 
 void DataFile::read(std::uint64_t begin, std::span<std::byte> to) const {
-  const std::string remedy = "write a new file and rename it to this name, and leave the one that is read as it is";
   const std::uint64_t end = begin + to.size();
   while (!to.empty()) {
     const ssize_t got = ::pread(file_, to.data(), to.size(), static_cast<off_t>(begin));
@@ -42,20 +57,21 @@ void DataFile::read(std::uint64_t begin, std::span<std::byte> to) const {
     if (got == 0) {
       origin_.refuse("is truncated: expected " + std::to_string(end) + " bytes, seen the end of the file at " +
                          std::to_string(begin),
-                     remedy);
+                     kLeaveIt);
     }
     to = to.subspan(static_cast<std::size_t>(got));
     begin += static_cast<std::uint64_t>(got);
   }
   struct stat now {};
-  const bool is_same = ::fstat(file_, &now) == 0 && now.st_size == opened_.st_size &&
-                       now.st_mtim.tv_sec == opened_.st_mtim.tv_sec && now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
-  if (!is_same) {
-    origin_.refuse("was changed while it was in use: expected the " + std::to_string(opened_.st_size) +
-                       " bytes that it had when it was opened, seen a later time of change and " +
-                       std::to_string(now.st_size) + " bytes",
-                   remedy);
-  }
+  require_unchanged(stamp_, ::fstat(file_, &now) == 0 ? stamp_of(now) : FileStamp());
+}
+
+void DataFile::require_unchanged(const FileStamp& expected, const FileStamp& seen) const {
+  if (seen == expected) return;
+  origin_.refuse("was changed while it was in use: expected the " + std::to_string(expected.size) +
+                     " bytes that it had when it was opened, seen another time of change and " +
+                     std::to_string(seen.size) + " bytes",
+                 kLeaveIt);
 }
 
 ByteRange::ByteRange(std::shared_ptr<const DataFile> file, std::uint64_t begin, std::uint64_t size, Origin origin)
