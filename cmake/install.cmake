@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 set(GRAPHSINK_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/graphsink)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 set(GRAPHSINK_TARGETS graphsink)
-install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN images.h EXCLUDE)
 # The header that graphsink_device_sources() includes before the .cu files of other projects.
 set(GRAPHSINK_INSTALLED_PRELUDE "")
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
@@ -23,8 +23,17 @@ install(TARGETS ${GRAPHSINK_TARGETS} EXPORT graphsinkTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(EXPORT graphsinkTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
+# find_package(graphsink COMPONENTS images) reads a file of its own: others need not have the libraries of images. It is
+# left out where only the target graphsink was built.
+set(GRAPHSINK_IMAGES_LIBRARY ${CMAKE_INSTALL_LIBDIR}/${CMAKE_STATIC_LIBRARY_PREFIX}graphsink_images${CMAKE_STATIC_LIBRARY_SUFFIX})
+if(TARGET graphsink_images)
+  install(FILES include/graphsink/images.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink)
+  install(TARGETS graphsink_images EXPORT graphsinkImagesTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+  install(EXPORT graphsinkImagesTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
+  set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libpng-dev, libjpeg62-turbo-dev, libarchive-dev, zlib1g-dev")
+endif()
 configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake
-                              INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE)
+                              INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE GRAPHSINK_IMAGES_LIBRARY)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
               cmake/FindOpenBLAS.cmake cmake/device_sources.cmake cmake/plain_cuda.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})

@@ -30,7 +30,7 @@ scripts          shellcheck; profiling/results/README.md and the tables
                  and of comments (tests/structure.py,
                  tests/comments.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call;
-                 the address sanitizer, and the library and the device   four CPU-hours of fuzzing readers of files
+                 the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files
                  under that for undefined behaviour, seed 1; lines of
                  the CUDA backend are counted; device memory closed by
                  pages; C locale; 50 of the random graphs, faults at
@@ -262,10 +262,10 @@ check_tsan() {
   run_ctest "$1" "$1" -LE slow
 }
 
-# check_fuzzed PRESET: 40 CPU-minutes for each reader of files, which on two cores are two hours.
+# check_fuzzed PRESET: 40 CPU-minutes for each reader of files, which on two cores are three hours.
 check_fuzzed() {
   local reader readers=() failed=0
-  for reader in checkpoint idx images npy npz tokens; do
+  for reader in checkpoint idx images jpeg npy npz png tar tokens; do
     gs_say "fuzzing the $reader reader for 40 CPU-minutes: $GS_LOGS/fuzz.$reader.log"
     without_randomisation "build/$1/bin/fuzz_readers" --reader "$reader" --seconds 2400 \
       >"$GS_LOGS/fuzz.$reader.log" 2>&1 &

@@ -23,6 +23,7 @@ LAYERS = {
     "api": ["base", "ir", "passes", "device", "kernels", "build", "exec"],
     "capture": ["base", "ir", "passes", "device", "kernels", "exec"],
     "loader": ["base"],
+    "images": ["base", "loader"],
     "train": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "loader", "checkpoint"],
     "checkpoint": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api"],
 }

@@ -12,6 +12,10 @@
 #include "reader_samples.h"
 #include "samples/cli.h"
 
+#ifdef GRAPHSINK_IMAGES
+#include "tests/images/image_files.h"
+#endif
+
 namespace gs = graphsink;
 
 namespace {
@@ -166,6 +170,17 @@ bool read_source(const Make& make) {
   }
 }
 
+#ifdef GRAPHSINK_IMAGES
+// The file becomes that of a folder of images.
+bool read_image(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.string() + ".folder";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "class");
+  std::filesystem::rename(path, folder / "class" / "image.png");
+  return read_source([&] { return gs::image_folder_source(folder, {.height = 3, .width = 3, .is_resized = true}); });
+}
+#endif
+
 struct Reader {
   std::string good;                                             // a file that can be read
   std::function<bool(const std::filesystem::path& path)> read;  // true if it was read
@@ -174,7 +189,7 @@ struct Reader {
 
 std::map<std::string, Reader> readers() {
   using Path = std::filesystem::path;
-  return {
+  std::map<std::string, Reader> readers = {
       {"checkpoint", {gs::good_safetensors(), read_checkpoint, mend_checkpoint}},
       {"idx", {gs::good_idx(), read_idx}},
       {"index", {gs::good_index(), read_index}},
@@ -198,6 +213,15 @@ std::map<std::string, Reader> readers() {
           return read_source([&] { return gs::token_source(path, {.length = 2, .vocabulary = 1000}); });
         }}},
   };
+#ifdef GRAPHSINK_IMAGES
+  const std::string pixels = "abcdefghijklmnopqrstuvwxyz0123456789";
+  const std::string png = gs::testing::png_file({.height = 4, .width = 3, .colour = 2, .rows = pixels});
+  readers["jpeg"] = {gs::testing::jpeg_file(4, 3, 3, pixels), read_image};
+  readers["png"] = {png, read_image, gs::testing::mend_png};
+  readers["tar"] = {gs::testing::tar_file({{"a.png", png}, {"a.cls", "1"}}, "pax"),
+                    [](const Path& path) { return read_source([&] { return gs::tar_source({path}); }); }};
+#endif
+  return readers;
 }
 
 int fuzz(const Options& options) {
@@ -212,6 +236,7 @@ int fuzz(const Options& options) {
     std::string bytes = reader.good;
     for (std::size_t n = below(random, 4) + 1; n > 0; --n) damage(bytes, random);
     if (reader.mend && random() % 4 != 0) reader.mend(bytes);
+    std::filesystem::remove(path);  // a file system may wait for the disk when a file is overwritten
     gs::write_file(path, bytes);
     read += reader.read(path) ? 1 : 0;
     ++files;

@@ -37,6 +37,9 @@ compiler=$(cached CMAKE_CXX_COMPILER)
 library_options=("-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_BUILD_TYPE=RelWithDebInfo
   "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(cached CMAKE_CXX_FLAGS_RELWITHDEBINFO)")
 
+has_images=OFF
+[[ ! -e $build/libgraphsink_images.a ]] || has_images=ON
+
 # quietly LOG COMMAND...: shows the output of a command only if it fails.
 quietly() {
   local log=$scratch/$1.log
@@ -56,6 +59,10 @@ check_programs() {
   local expected="own ops on cpu"
   [[ $flavour != emulated ]] || expected+=" and cuda" # the software device is always there
   [[ $output == "$expected"* ]] || fail "$1: expected '$expected', not '$output'"
+  if [[ -x $1/own_images ]]; then
+    output=$("$1/own_images" "$1/images")
+    [[ $output == "images: 1 of class dot, pixel 130" ]] || fail "$1: expected an image, not '$output'"
+  fi
   [[ $flavour != cpu ]] || return 0
   output=$("$1/guest")
   expected='guest: '
@@ -72,7 +79,7 @@ check_prefix() {
   fi
   cp -r "$source" "$scratch/$name.project"
   quietly "$name.configure" cmake -G Ninja -S "$scratch/$name.project" -B "$scratch/$name" \
-    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags"
+    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags" "-DUSES_IMAGES=$has_images"
   quietly "$name.build" cmake --build "$scratch/$name"
   check_programs "$scratch/$name"
   echo "$name: find_package() works"

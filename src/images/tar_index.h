@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loader/data_file.h"
+
+namespace graphsink {
+
+// A regular file in a tar file, and the place of its bytes.
+struct TarEntry {
+  std::string name;
+  std::uint64_t begin = 0, size = 0;
+};
+
+// The regular files of an uncompressed tar file, in their order. Throws Error for what is none, is damaged or
+// truncated, or has files with holes.
+std::vector<TarEntry> read_tar_index(const DataFile& file);
+
+}  // namespace graphsink
