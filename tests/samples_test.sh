@@ -165,6 +165,29 @@ prints 'train_mnist, digits on the device' '^test accuracy' ' gather ' -- "$bin/
 result >"$work/resident"
 cmp -s "$work/one" "$work/resident" || fail 'train_mnist: the result depends on where the digits are'
 
+# Digits as PNG files: they are written where there are none. On the CPU, because the software device is slow.
+programs=(train_text train_mnist)
+if [[ -x $bin/train_images ]]; then # a build without the libraries of images has none
+  programs+=(train_images)
+  images=("$bin/train_images" --digits 400 --width 4 --folder "$work/images")
+  prints train_images "$plan" '^wrote 400 of (t10k-images|seeded digits)' '^training on 320 images of 10 classes' \
+    '^step 2/2 ' '^test accuracy: [0-9.]+ %$' -- "${images[@]}" --steps 2
+  loses train_images "${images[@]}" --device cpu --steps 1
+  images+=(--device cpu --steps 150)
+  prints 'train_images, one step a launch' 'images is not empty: nothing is written' '^loss of the last step: [0-9.]+$' -- \
+    "${images[@]}" --steps-per-launch 1 --loader sync
+  result >"$work/one"
+  prints 'train_images, two workers' '^test accuracy: [3-9][0-9]' -- "${images[@]}" --steps-per-launch 7 --workers 2
+  result >"$work/many"
+  cmp -s "$work/one" "$work/many" || fail 'train_images: the result depends on workers or steps per launch'
+  first=$(find "$work/images/train/0" -name '*.png' -print -quit)
+  truncate -s 80 "$first"
+  refuses 'a truncated image' "error: .*/train/0/[0-9]*\.png: is truncated.*remedy: ." "${images[@]}"
+  rm -r "$work/images/test/7"
+  refuses 'no test of a class' 'error: .*/test: expected the same classes.*remedy: .' "${images[@]}"
+  refuses 'a file as a folder' "error: .*remedy: ." "$bin/train_images" --folder "$work/letters.txt"
+fi
+
 # Bad input: each row names the file or op and a remedy, with exit code 2.
 remedy='remedy: .'
 refuses 'missing text' "error: .*nowhere\.txt.*$remedy" "$bin/train_text" "$work/nowhere.txt"
@@ -187,7 +210,7 @@ refuses 'damaged gzip' "error: .*t10k-images-idx3-ubyte\.gz.*$remedy" "$bin/trai
 refuses 'the same for the benchmark' "error: .*t10k-images-idx3-ubyte\.gz.*$remedy" \
   "$bin/graphsink-bench" --workload mlp --data "$work/digits"
 
-for program in train_text train_mnist graphsink-bench; do
+for program in "${programs[@]}" graphsink-bench; do
   refuses "$program: no such device" "error: .*cuda:77.*$remedy" "$bin/$program" --device cuda:77
   refuses "$program: bad device" "error: .*device \"gpu\".*$remedy" "$bin/$program" --device gpu
   refuses "$program: bad mode" "error: mode \"fast\".*interactive-serial.*$remedy" "$bin/$program" --mode fast
@@ -196,7 +219,7 @@ for program in train_text train_mnist graphsink-bench; do
   refuses "$program: bad option" 'nonsense' "$bin/$program" --nonsense
   prints "$program --help" '--device' '--mode' -- "$bin/$program" --help
 done
-for program in train_text train_mnist; do
+for program in "${programs[@]}"; do
   for seed in -1 4294967296 99999999999999999999 1.5 nan; do
     refuses "$program: seed $seed" "seed.*0 to 4294967295.*$seed" "$bin/$program" --seed "$seed"
   done

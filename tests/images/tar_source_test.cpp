@@ -134,11 +134,11 @@ TEST_F(TarSourceTest, WhatIsNoTarFileIsRefused) {
 TEST_F(TarSourceTest, AnEntryThatClaimsMoreThanThereIsIsRefused) {
   std::string bytes = tar_file(kTwo);
   bytes.replace(124, 11, "77777777777");  // octal digits of the size
-  int sum = 0;                            // of the header, with blanks in the place of the sum itself
+  unsigned sum = 0;                       // checksum of the header, with blanks in its own place
   for (std::size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint8_t>(bytes[i]);
-  char digits[8];
-  std::snprintf(digits, sizeof digits, "%06o", static_cast<unsigned>(sum));
-  bytes.replace(148, 7, digits, 7);
+  for (std::size_t digit = 0; digit < 6; ++digit) {
+    bytes[148 + digit] = static_cast<char>('0' + (sum >> (15 - 3 * digit) & 7));
+  }
   expect_words(refusal(bytes), {"x.tar", "entry \"000.png\"", "is truncated: expected 8589934591 bytes from byte 512"});
 }
 
