@@ -30,7 +30,7 @@ if(TARGET graphsink_images)
   install(FILES include/graphsink/images.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink)
   install(TARGETS graphsink_images EXPORT graphsinkImagesTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
   install(EXPORT graphsinkImagesTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
-  set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libpng-dev, libjpeg62-turbo-dev, libarchive-dev, zlib1g-dev")
+  set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libpng-dev, libjpeg62-turbo-dev, libarchive-dev")
 endif()
 configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake
                               INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE GRAPHSINK_IMAGES_LIBRARY)

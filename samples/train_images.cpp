@@ -166,7 +166,7 @@ int train(const Options& options) {
   train_options.on_step = [&](const gs::StepValues& step) { last_loss = step.values[0]; };
   train_options.evaluate = [&] { return test.run(); };
   const gs::TrainResult result = gs::train(program, loader, train_options);
-  std::printf("loss of the last step: %.9g\n", last_loss);
+  if (result.steps > result.first) std::printf("loss of the last step: %.9g\n", last_loss);
   std::printf("test accuracy: %.1f %%\n", 100 * result.evaluation.at("accuracy"));
   return 0;
 }

@@ -51,8 +51,9 @@ class ImageFolderSource : public Source {
 // The images folder/CLASS/*.png, *.jpg and *.jpeg, in letters of any case, sorted by class and name; other files, and
 // what begins with a dot, are passed over. The list is made once: read() throws Error naming a file that has gone, was
 // changed since, or holds no whole image of the size. A palette, 16 bits and interlacing of PNG, and progressive JPEG
-// are decoded; JPEG with four components is refused, and an orientation that a camera noted is not applied. Throws
-// Error for a folder that has no class folders or no images, and for options out of their ranges.
+// are decoded; a PNG image that states its gamma is converted to that of sRGB; JPEG with four components is refused,
+// and an orientation that a camera noted is not applied. Throws Error for a folder that has no class folders or no
+// images, and for options out of their ranges.
 std::shared_ptr<const ImageFolderSource> image_folder_source(const std::filesystem::path& folder,
                                                              const ImageOptions& options = {},
                                                              Where where = Where::current());

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "graphsink/images.h"
 #include "images/image_reader.h"

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace graphsink {
 namespace {
@@ -25,10 +26,8 @@ struct FreeArchive {
                 "write it again; unpack a compressed one with gunzip or the like");
 }
 
-// Names are compared, and shown in messages: it does not matter how their characters are encoded.
 std::string name_of(archive_entry* entry) {
   const char* name = archive_entry_pathname(entry);
-  if (name == nullptr) name = archive_entry_pathname_utf8(entry);
   return name ? name : "";
 }
 

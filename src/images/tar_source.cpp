@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <limits>
 #include <map>
+#include <string>
 #include <string_view>
 
 #include "graphsink/images.h"

@@ -104,6 +104,12 @@ TEST_F(DecodeTest, AlphaIsDroppedOrKept) {
   EXPECT_EQ(decoded(opaque, {.channels = 4, .is_scaled = false}), "abc\xff");
 }
 
+TEST_F(DecodeTest, AnotherGammaIsConvertedToThatOfSrgb) {
+  std::string file = png_file({.height = 1, .width = 3, .rows = "\x00\x80\xff"s});
+  file.insert(8 + 25, testing::png_chunk("gAMA", "\x00\x01\x86\xa0"s));  // behind the header; 1, times 100,000
+  EXPECT_EQ(decoded(file), "\x00\xba\xff"s);
+}
+
 TEST_F(DecodeTest, InterlacedLinesComeToTheirPlaces) {
   // The first, sixth and seventh pass of Adam7 have pixels of 2 x 2.
   EXPECT_EQ(decoded(png_file({.height = 2, .width = 2, .interlaced = "\0a\0b\0cd"s})), "abcd");
@@ -171,10 +177,20 @@ TEST_F(DecodeTest, AJpegThatIsCutOffAnywhereIsRefused) {
   }
 }
 
+TEST_F(DecodeTest, AJpegThatIsCutOffBehindItsPixelsIsRefused) {
+  std::string file = jpeg_file(8, 8, 1, ramp(8, 8, 1));
+  file.insert(file.size() - 2, "\xff\xfe\0\x10 a comment    "s);
+  EXPECT_EQ(decoded(file).size(), 64u);
+  for (std::size_t cut = 1; cut < 19; ++cut) {
+    SCOPED_TRACE(cut);
+    expect_words(refusal(file.substr(0, file.size() - cut)), {"image.png", "is damaged or truncated"});
+  }
+}
+
 TEST_F(DecodeTest, BytesBetweenThePartsOfAJpegAreNoDamage) {
   std::string file = jpeg_file(8, 8, 1, ramp(8, 8, 1));
   const std::string pixels = decoded(file);
-  file.insert(file.size() - 2, "abc");
+  file.insert(file.rfind("\xff\xda"), "abc");
   EXPECT_EQ(decoded(file), pixels);
 }
 
@@ -198,11 +214,13 @@ TEST_F(DecodeTest, AJpegOfTooManyScansIsRefused) {
 // --- sizes
 
 TEST_F(DecodeTest, AnotherSizeIsRefusedOrScaled) {
-  const std::string file = png_file({.height = 1, .width = 2, .rows = "\0\x64"s});
+  const std::string file = png_file({.height = 1, .width = 2, .rows = "\0\x65"s});
   expect_words(refusal(file, {.height = 1, .width = 4}),
                {"image.png", "expected an image of 1 rows of 4 pixels, seen 1 rows of 2 pixels", "is_resized"});
-  EXPECT_EQ(decoded(file, {.height = 1, .width = 4, .is_resized = true, .is_scaled = false}), "\x00\x19\x4b\x64"s);
-  EXPECT_EQ(decoded(file, {.height = 3, .width = 1, .is_resized = true, .is_scaled = false}), "\x32\x32\x32"s);
+  EXPECT_EQ(decoded(file, {.height = 1, .width = 4, .is_resized = true, .is_scaled = false}), "\x00\x19\x4c\x65"s);
+  EXPECT_EQ(decoded(file, {.height = 3, .width = 1, .is_resized = true, .is_scaled = false}), "\x33\x33\x33"s);
+  expect_words(refusal(jpeg_file(9, 13, 1, ramp(9, 13, 1)), {.channels = 1, .height = 9, .width = 12}),
+               {"image.png", "expected an image of 9 rows of 12 pixels, seen 9 rows of 13 pixels"});
 }
 
 TEST_F(DecodeTest, WhatShrinksIsFilteredSoThatAllPixelsCount) {

@@ -92,6 +92,13 @@ TEST_F(FolderSourceTest, FoldersWithoutImagesAreRefused) {
   expect_words(refusal(), {"link.png", "cannot open"});
 }
 
+TEST_F(FolderSourceTest, AFileThatIsTooLargeForAnImageIsRefused) {
+  fs::resize_file(write("dog/a.png", image('a')), (std::uintmax_t{1} << 28) + 1);
+  const auto images = source({.channels = 1, .height = 2, .width = 2});
+  expect_words(refusal_of([&] { sample_of(*images, 0); }),
+               {"dog/a.png", "expected an image of at most 268435456 bytes, seen 268435457"});
+}
+
 TEST_F(FolderSourceTest, AFileThatWasChangedOrHasGoneIsAnError) {
   const fs::path a = write("dog/a.png", image('a')), b = write("dog/b.png", image('b'));
   const auto images = source();

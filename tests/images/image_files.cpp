@@ -99,7 +99,7 @@ std::string jpeg_file(int height, int width, int components, const std::string& 
   return file;
 }
 
-std::string tar_file(const TarFiles& files, const std::string& format) {
+std::string tar_file(const TarFiles& files, const std::string& format, const std::string& with_hole) {
   std::size_t most = 1 << 16, used = 0;
   for (const auto& [name, bytes] : files) most += bytes.size() + 8192;
   std::string memory(most, '\0');
@@ -113,6 +113,7 @@ std::string tar_file(const TarFiles& files, const std::string& format) {
     archive_entry_set_filetype(entry, name.ends_with('/') ? AE_IFDIR : AE_IFREG);
     archive_entry_set_perm(entry, 0644);
     archive_entry_set_size(entry, static_cast<la_int64_t>(bytes.size()));
+    if (name == with_hole) archive_entry_sparse_add_entry(entry, 0, 1);
     // Names that the locale does not know are written as they are, with a warning.
     EXPECT_GE(archive_write_header(tar, entry), ARCHIVE_WARN) << archive_error_string(tar);
     EXPECT_EQ(archive_write_data(tar, bytes.data(), bytes.size()), static_cast<la_ssize_t>(bytes.size()));

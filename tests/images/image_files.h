@@ -34,8 +34,8 @@ std::string jpeg_file(int height, int width, int components, const std::string& 
 
 using TarFiles =
     std::vector<std::pair<std::string, std::string>>;  // names and bytes; a name with a slash at its end is a folder
-// Formats of libarchive: "ustar", "gnutar", "pax".
-std::string tar_file(const TarFiles& files, const std::string& format = "ustar");
+// Formats of libarchive: "ustar", "gnutar", "pax". The file named `with_hole` is stored without all but its first byte.
+std::string tar_file(const TarFiles& files, const std::string& format = "ustar", const std::string& with_hole = "");
 
 void write_bytes(const std::filesystem::path& path, const std::string& bytes);
 // The fields of a sample, each in memory of its own that begins at an odd address.

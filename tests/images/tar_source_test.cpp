@@ -131,15 +131,29 @@ TEST_F(TarSourceTest, WhatIsNoTarFileIsRefused) {
   expect_words(refusal_of([&] { tar_source({directory_.path()}); }), {"is not a regular file"});
 }
 
+// Sets the checksum of the header at a byte, which counts blanks in its own place.
+void mend_header(std::string& bytes, std::size_t at) {
+  unsigned sum = 0;
+  for (std::size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint8_t>(bytes[at + i]);
+  for (std::size_t digit = 0; digit < 6; ++digit) {
+    bytes[at + 148 + digit] = static_cast<char>('0' + (sum >> (15 - 3 * digit) & 7));
+  }
+}
+
 TEST_F(TarSourceTest, AnEntryThatClaimsMoreThanThereIsIsRefused) {
   std::string bytes = tar_file(kTwo);
   bytes.replace(124, 11, "77777777777");  // octal digits of the size
-  unsigned sum = 0;                       // checksum of the header, with blanks in its own place
-  for (std::size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint8_t>(bytes[i]);
-  for (std::size_t digit = 0; digit < 6; ++digit) {
-    bytes[148 + digit] = static_cast<char>('0' + (sum >> (15 - 3 * digit) & 7));
-  }
+  mend_header(bytes, 0);
   expect_words(refusal(bytes), {"x.tar", "entry \"000.png\"", "is truncated: expected 8589934591 bytes from byte 512"});
+}
+
+TEST_F(TarSourceTest, LinksAndFilesWithHolesAreNoImages) {
+  std::string bytes = tar_file({{"2.png", ""}, {"2.cls", "1"}});
+  bytes[156] = '2';  // a symbolic link
+  mend_header(bytes, 0);
+  expect_words(refusal(bytes), {"x.tar", "sample \"2\": has no image"});
+  const TarFiles with_hole = {{"3.png", std::string(2000, 'x')}, {"3.cls", "1"}};
+  expect_words(refusal(tar_file(with_hole, "pax", "3.png")), {"entry \"3.png\"", "is stored with holes", "--sparse"});
 }
 
 TEST_F(TarSourceTest, AShardThatWasChangedOrHasGoneIsAnError) {
