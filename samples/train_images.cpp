@@ -122,8 +122,7 @@ class Test {
 
  private:
   gs::Program compile(const models::Resnet& network, const Options& options) {
-    const gs::Value is_right = gs::cast(gs::argmax(network.logits(x_), 1) == label_, gs::f32);
-    graph_.record("accuracy", gs::masked_mean(is_right, is_real_));
+    graph_.record("accuracy", gs::accuracy(network.logits(x_), label_, is_real_));
     graph_.record("images", gs::sum(gs::cast(is_real_, gs::f32)));
     return gs::compile(graph_, {.target = cli::device_of(options.device)});
   }

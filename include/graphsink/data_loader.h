@@ -23,7 +23,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // several threads at once. It must depend on its arguments alone, so that a run can be repeated and resumed.
 using Prepare = std::function<void(const SampleKey& key, SampleMemory from, SampleMemory to)>;
 
-// What next() does if workers have made only some batches of the launch that it is called for.
+// Behaviour of next() if workers have made only some batches of the launch that it is called for.
 enum class WhenStarved : std::uint8_t {
   wait,    // waits for the others
   shrink,  // returns a launch of those that are there, but waits for one
@@ -107,8 +107,8 @@ class Loader {
   // Writes the slices of the next launch to the program and returns how many steps it has. 0 at the end of an epoch;
   // the call after that begins the next one.
   std::int64_t next(Where where = Where::current());
-  // The same for a launch of at most `most` steps, for a program that is to stop there: it is evaluated, or saved. What
-  // was prepared behind them is the next launch. Throws Error if `most` is less than 1.
+  // The same for a launch of at most `most` steps, for a program that is to stop there: it is evaluated, or saved. The
+  // batches that were prepared behind them are the next launch. Throws Error if `most` is less than 1.
   std::int64_t next(std::int64_t most, Where where = Where::current());
 
   // LoaderOptions::steps_per_launch of the launches that are not prepared yet.

@@ -27,7 +27,7 @@ using Metrics = std::map<std::string, double, std::less<>>;
 // How the values that the steps of an evaluation record become one number.
 struct Metric {
   enum class Kind : std::uint8_t {
-    mean,        // of the losses of batches, or of the shares that are right: the accuracy
+    mean,        // a mean loss, or, of the shares that are right, an accuracy
     perplexity,  // exp() of the mean
     sum,
   };
@@ -68,8 +68,8 @@ struct SaveOptions {
   // and counted, unless it is one of the best. If false, training waits until the file is there. The last file is
   // always waited for.
   bool in_background = true;
-  // Of yours, for each file: names other than "step", and that do not begin with loader, metric, patience or train and
-  // a dot.
+  // Entries of your own, for each file: names other than "step", and that do not begin with loader, metric, patience or
+  // train and a dot.
   std::map<std::string, std::string, std::less<>> metadata{};
 };
 
@@ -79,13 +79,14 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& folder);
 
 // Ends a training whose evaluations no longer become better.
 struct Patience {
-  std::string metric{};  // of the evaluation
-  int evaluations = 0;   // so many in a row that are no better than the best before; 0: no matter
+  std::string metric{};  // a metric of the evaluation
+  int evaluations = 0;   // the number in a row that are no better than the best before; 0: no matter
   bool largest_is_best = false;
 };
 
-// What to do between two launches at each multiple of a number of steps: to write a rate, or to look at a Variable. If
-// it throws, the training ends, and one that goes on from its file begins with all that was to be done at that step.
+// A function that is called between two launches at each multiple of a number of steps: to write a rate, or to look at
+// a Variable. If it throws, the training ends, and one that goes on from its file begins with all that was to be done
+// at that step.
 struct StepAction {
   std::int64_t every = 0;
   std::function<void(std::int64_t steps)> act{};
@@ -94,7 +95,7 @@ struct StepAction {
 // A step that was committed, and what it recorded.
 struct StepValues {
   std::int64_t step = 0;           // its number, from 0
-  std::span<const double> values;  // of TrainOptions::records, in their order; valid during the call
+  std::span<const double> values;  // values of TrainOptions::records, in their order; valid during the call
 };
 
 struct TrainOptions {
@@ -155,7 +156,7 @@ struct TrainResult {
   std::string why{};                  // in words
   std::int64_t steps = 0;             // that the program has committed, from the very beginning
   std::int64_t first = 0;             // that it had when this training began: those of the file
-  std::int64_t launches = 0;          // of this training
+  std::int64_t launches = 0;          // launches of this training
   std::int64_t steps_per_launch = 0;  // given, or found by measurement
   Metrics evaluation{};               // the last one
   std::filesystem::path saved{};      // the last file; empty: there is none

@@ -111,7 +111,7 @@ struct Stops {
   int count = 0;
 };
 
-// What the last thread or launch of a step does, once its records are kept.
+// Ends a step, once its records are kept. One thread.
 HD void end_of_step(StepState* step, const Stops& stops, Progress* progress) {
   const std::uint32_t ok = step->ok;
   int stop = 0;
@@ -154,7 +154,7 @@ __global__ void keep_records(Records records, int count, bool is_last, Stops sto
   if (is_last && threadIdx.x == 0) end_of_step(step, stops, progress);
 }
 
-// Of inputs behind the records.
+// The inputs behind the records.
 Stops stops_of(const BodyArgs& a, int records) {
   Stops stops{};
   for (int i = records; i < a.inputs(); ++i) stops.condition[stops.count++] = a.in<bool>(i);

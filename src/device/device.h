@@ -140,8 +140,8 @@ class FeedMemory {
   // Host memory for data that send() will send, 256-byte aligned and not initialised. Whoever drops it unsent, on any
   // thread, gives it back. Waits if all such memory is still read. Throws OutOfMemory.
   virtual StagedMemory stage(std::size_t bytes) = 0;
-  // Like write(), for data that lies in memory of stage(), of which `bytes` from there on are sent. The device may still read the
-  // memory when this returns: the caller drops it. If it throws, the data may be sent again.
+  // Like write(), for data that lies in memory of stage(), of which `bytes` from there on are sent. The device may
+  // still read the memory when this returns: the caller drops it. If it throws, the data may be sent again.
   virtual const void* send(Stream& stream, const StagedMemory& staged, std::size_t bytes) = 0;
   virtual std::size_t bytes() const = 0;         // size of the memory from which steps read
   virtual std::size_t staged_bytes() const = 0;  // size of the memory of stage(), unless steps read it

@@ -71,7 +71,7 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
       throw Error("evaluate", where, "two metrics are named \"" + name_of(metric) + "\"",
                   "set Metric::name of one of them");
     }
-    (void)program.records<double>(metric.record, where);  // of steps before
+    (void)program.records<double>(metric.record, where);  // those of steps before
     if (!metric.weight.empty()) (void)program.records<double>(metric.weight, where);
   }
   std::vector<Sum> sums(metrics.size());

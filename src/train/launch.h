@@ -28,22 +28,22 @@ struct Part {
 
 // Where the samples of a launch go for one feed.
 struct Place {
-  std::byte* first = nullptr;  // of the first batch
+  std::byte* first = nullptr;  // the place of the first batch
   std::int64_t stride = 0;     // bytes from batch to batch
 };
 
 // The batches of a launch, which are made sample by sample and returned in order, by one call of next() or by several.
 struct Launch {
   LoaderPosition begin;
-  std::vector<Batch> batches;  // of one size
+  std::vector<Batch> batches;  // all of one size
   std::vector<Place> places;   // by feed
   bool ends_epoch = false;
 
-  // Of the thread of the program: what was not returned yet.
+  // Used by the thread of the program alone: what was not returned yet.
   std::vector<StagedSlices> slices;  // by feed, then those of the mask
   std::int64_t given = 0;            // number of batches that were
 
-  // Of all threads; the mutex of the workers guards it.
+  // Used by all threads; the mutex of the workers guards it.
   std::int64_t taken = 0;             // number of samples
   std::vector<std::int64_t> missing;  // by batch: samples that are not made yet
   std::int64_t ready = 0;             // number of batches, from the first on, of which none is missing

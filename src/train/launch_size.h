@@ -47,7 +47,7 @@ class LaunchSize {
   }
 
   static constexpr int kPatience = 8;     // launches in a row
-  static constexpr double kWorth = 0.98;  // of the time of a step with half as many steps in a launch
+  static constexpr double kWorth = 0.98;  // share of the time of a step with half as many steps in a launch
   static constexpr std::int64_t kMost = 1024;
 
   const Seconds longest_;

@@ -16,14 +16,14 @@
 
 namespace graphsink {
 
-// What belongs to a file beside the Variables: a training that goes on needs all of it.
+// The contents of a file beside the Variables: a training that goes on needs all of it.
 struct Progressed {
   std::int64_t steps = 0;
   LoaderPosition position{};
   Metrics evaluation{};                // at this step; empty: there was none
-  std::optional<double> best{};        // of Patience::metric
+  std::optional<double> best{};        // best value of Patience::metric
   std::int64_t evaluations_since = 0;  // that were no better
-  bool is_due = false;                 // what was to be done at this step has not been done
+  bool is_due = false;                 // an action or evaluation at this step has not been done
 };
 
 // In the background a second program on the same Variables copies them, as its outputs: the device does that behind the
@@ -49,7 +49,7 @@ class Saver {
   // The training ends in this state: waits until its file is there, or writes it now. Throws the Error of that.
   void finish(const Progressed& progressed);
 
-  // Of the last file that is there; empty: none.
+  // The path of the last file that is there; empty: none.
   std::filesystem::path newest() const;
   std::int64_t saves() const { return saves_; }
   std::int64_t skipped() const { return skipped_; }
@@ -72,7 +72,7 @@ class Saver {
   std::map<std::string, std::string, std::less<>> metadata_of(const Progressed& progressed) const;
   void list_files();
   bool is_better(double a, double b) const;
-  bool is_among_best(double value);                   // of which so many stay; notes it
+  bool is_among_best(double value);                   // one that stays; notes it
   bool copy_on_device(const Progressed& progressed);  // false: it cannot
   void write_copies();                                // on the thread
   void write(Checkpoint checkpoint, const Progressed& progressed);
@@ -88,7 +88,7 @@ class Saver {
   Copies copies_;
   bool copies_in_background_;
   std::vector<double> best_;          // values of SaveOptions::best that were seen, the best first
-  std::optional<Progressed> copied_;  // what copies_ hold, and no thread has begun to write
+  std::optional<Progressed> copied_;  // state that copies_ hold, and no thread has begun to write
 
   // The thread uses these while it writes.
   Progressed writing_;

@@ -66,7 +66,7 @@ void check(const TrainOptions& options, const Where& where) {
 // A launch that was issued.
 struct Issued {
   std::int64_t first = 0, steps = 0;
-  LoaderPosition position;  // of its first batch
+  LoaderPosition position;  // position of its first batch
 };
 
 class Training {
@@ -122,7 +122,7 @@ class Training {
     }
     steps_ = recorded_ = result_.first = program_.steps(where_);
     for (const std::string& name : options_.records) {
-      (void)program_.records<double>(name, where_);  // of steps before
+      (void)program_.records<double>(name, where_);  // those of steps before
       lost_before_.push_back(program_.lost_records(name, where_));
       most_untold_ = std::min(most_untold_, std::max<std::int64_t>(program_.record_capacity(name, where_) - 1, 1));
     }
@@ -404,7 +404,7 @@ class Training {
   std::vector<std::int64_t> lost_before_;                                // by record
   std::int64_t most_untold_ = std::numeric_limits<std::int64_t>::max();  // steps whose values were not read
   std::int64_t steps_ = 0;                                               // issued, and committed once they are over
-  std::int64_t recorded_ = 0;                                            // of which the values were handed on
+  std::int64_t recorded_ = 0;                                            // steps of which the values were handed on
   std::int64_t evaluated_ = -1;                                          // at so many steps, last
   Progressed state_;
   TrainResult result_;

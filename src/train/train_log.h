@@ -48,7 +48,7 @@ class TrainLog {
   std::chrono::steady_clock::time_point shown_at_{};
   std::int64_t shown_ = -1;  // at so many steps the progress was shown last
   bool is_line_open_ = false;
-  double value_ = 0;  // of the first record, in the last step
+  double value_ = 0;  // value of the first record, in the last step
   bool has_value_ = false;
 };
 
