@@ -111,7 +111,8 @@ class Loader {
   // batches that were prepared behind them are the next launch. Throws Error if `most` is less than 1.
   std::int64_t next(std::int64_t most, Where where = Where::current());
 
-  // LoaderOptions::steps_per_launch of the launches that are not prepared yet.
+  // Changes LoaderOptions::steps_per_launch. If the number is another than before, what was prepared ahead is prepared
+  // anew.
   void set_steps_per_launch(std::int64_t steps, Where where = Where::current());
 
   bool feeds(const Program& program, Where where = Where::current()) const;  // whether it was made for it

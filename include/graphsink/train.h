@@ -68,8 +68,8 @@ struct SaveOptions {
   // and counted, unless it is one of the best. If false, training waits until the file is there. The last file is
   // always waited for.
   bool in_background = true;
-  // Entries of your own, for each file: names other than "step", and that do not begin with loader, metric, patience or
-  // train and a dot.
+  // Entries of your own, for each file: names other than "step" and "total_size", and that do not begin with loader,
+  // metric, patience or train and a dot.
   std::map<std::string, std::string, std::less<>> metadata{};
 };
 

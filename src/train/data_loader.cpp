@@ -78,7 +78,10 @@ class Loader::Impl {
 
   void set_steps_per_launch(std::int64_t steps, const Where& where) {
     require(steps >= 1, "steps_per_launch is " + std::to_string(steps), "give at least one step to a launch", where);
-    steps_per_launch_ = steps;
+    if (std::exchange(steps_per_launch_, steps) == steps || launches_.empty()) return;
+    const bool epoch_ended = epoch_ended_;
+    restart(position_);
+    epoch_ended_ = epoch_ended;
   }
 
   bool feeds(const Program& program) const { return &program == &program_; }

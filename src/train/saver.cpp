@@ -45,7 +45,8 @@ std::optional<double> number_in(const Checkpoint& checkpoint, const std::string&
 // Names in the metadata that belong to a training.
 bool is_reserved(const std::string& name) {
   const std::string group = name.substr(0, name.find('.') + 1);
-  return name == "step" || group == "loader." || group == "metric." || group == "patience." || group == "train.";
+  return name == "step" || name == "total_size" || group == "loader." || group == "metric." || group == "patience." ||
+         group == "train.";
 }
 
 std::string message_of(const std::exception_ptr& error) {
@@ -99,7 +100,8 @@ Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches,
     if (!is_reserved(name)) continue;
     throw Error(
         "train", where, "SaveOptions::metadata has \"" + name + "\", a name of the training's own",
-        "give it a name that is not \"step\" and does not begin with loader, metric, patience or train and a dot");
+        "give it a name that is not \"step\" or \"total_size\", and does not begin with loader, metric, patience or "
+        "train and a dot");
   }
   list_files();
   if (files_.empty() || options_.resumes) return;

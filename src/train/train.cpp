@@ -225,7 +225,8 @@ class Training {
     if (steps_ - recorded_ + size_.steps() > most_untold_) settle();  // its values may have no room beside the others
     if (is_ended_) return false;
     const LoaderPosition position = loader_.position(where_);
-    const std::int64_t steps = loader_.next(std::min(until - steps_, most_untold_), where_);
+    const std::int64_t room = most_untold_ - (steps_ - recorded_);  // a launch may have been prepared with more steps
+    const std::int64_t steps = loader_.next(std::min(until - steps_, room), where_);
     if (steps == 0) return false;
     issued_.push_back({steps_, steps, position});
     steps_ += steps;

@@ -298,8 +298,12 @@ TEST_P(OnDevice, LaunchesAreCutWhereTheyAreAskedTo) {
     std::int64_t longest = 0;
     while (const std::int64_t steps = next(12)) longest = std::max(longest, steps);
     EXPECT_EQ(p.records("x"), epoch_of(order, 1));
-    while (const std::int64_t steps = next(12)) longest = std::max(longest, steps);
-    EXPECT_EQ(longest, 12) << "once all that was prepared before is used up";
+    EXPECT_EQ(longest, 12);
+    EXPECT_EQ(next(3), 3);
+    loader.set_steps_per_launch(4);  // what was prepared behind is prepared anew
+    EXPECT_EQ(next(100), 4);
+    while (next(100) > 0) continue;
+    EXPECT_EQ(p.records("x"), epoch_of(order, 2));
     EXPECT_TRUE(contains(message_of([&] { (void)loader.next(0); }), "at most 0 steps"));
     EXPECT_TRUE(contains(message_of([&] { loader.set_steps_per_launch(0); }), "steps_per_launch is 0"));
   }

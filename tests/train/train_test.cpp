@@ -489,6 +489,24 @@ TEST(LaunchSizeTest, DoublesWhileAStepGetsFaster) {
   EXPECT_EQ(given.steps(), 7);
 }
 
+// The values of a launch have room, whatever was prepared before; here for 15 of them.
+TEST_P(OnDevice, LaunchesHaveNoMoreStepsThanRecordsHaveRoom) {
+  for (std::int64_t steps : {0, 64}) {
+    Graph g;
+    const Value x = g.feed("x", f32, {kBatch});
+    g.record("step", cast(g.step(), f32) + mean(x) * 0.0, {.capacity = 16});
+    Program p = compile(g);
+    Loader loader(p, numbers(), order(), {{"x", x}}, {.steps_per_launch = 12, .workers = 2, .ahead = 9});
+    EXPECT_EQ(loader.next(1), 1);
+    p.run();
+    std::int64_t told = 1;
+    TrainOptions options = quiet({.steps = 200, .steps_per_launch = steps, .records = {"step"}});
+    options.on_step = [&](const StepValues& step) { EXPECT_EQ(step.values[0], static_cast<double>(told++)); };
+    EXPECT_EQ(train(p, loader, options).steps, 200);
+    EXPECT_EQ(told, 200);
+  }
+}
+
 TEST(LaunchSizeTest, EndsWhereNoLaunchIsSoLongOrIsCaptured) {
   using Seconds = LaunchSize::Seconds;
   LaunchSize size(0, Seconds(1));
