@@ -84,7 +84,7 @@ class Training {
   TrainResult run() {
     begin();
     try {
-      if (state_.is_due) stop_here();
+      if (due_at_ == steps_) stop_here();
       while (!is_over()) {
         const std::int64_t until = next_cut();
         if (!launch(until)) continue;
@@ -121,6 +121,7 @@ class Training {
       is_resumed = true;
     }
     steps_ = recorded_ = result_.first = program_.steps(where_);
+    if (state_.is_due) due_at_ = steps_;
     for (const std::string& name : options_.records) {
       (void)program_.records<double>(name, where_);  // those of steps before
       lost_before_.push_back(program_.lost_records(name, where_));
@@ -230,6 +231,7 @@ class Training {
     if (steps == 0) return false;
     issued_.push_back({steps_, steps, position});
     steps_ += steps;
+    if (steps_ == until) due_at_ = until;
     if (size_.is_found()) {
       program_.run(options_.mode, {.steps = steps}, where_);
     } else {
@@ -340,7 +342,7 @@ class Training {
   // --- between launches, at steps that the options name
 
   void stop_here() {
-    state_.is_due = true;  // until all is done
+    due_at_ = steps_;  // until all is done
     const auto is_multiple = [&](std::int64_t every) { return every > 0 && steps_ % every == 0; };
     if (is_multiple(options_.evaluate_every) && evaluated_ != steps_) {
       evaluate();
@@ -348,7 +350,7 @@ class Training {
     }
     for (const StepAction& action : options_.actions)
       if (is_multiple(action.every)) action.act(steps_);
-    state_.is_due = false;
+    due_at_ = -1;
     if (saver_ && is_multiple(options_.save.every) && !is_over()) {
       check_best();
       saver_->save(progressed());
@@ -382,6 +384,7 @@ class Training {
     state_.steps = steps_;
     state_.position = loader_.position(where_);
     state_.evaluation = evaluated_ == steps_ ? result_.evaluation : Metrics();
+    state_.is_due = due_at_ == steps_;
     return state_;
   }
 
@@ -407,6 +410,7 @@ class Training {
   std::int64_t steps_ = 0;                                               // issued, and committed once they are over
   std::int64_t recorded_ = 0;                                            // steps of which the values were handed on
   std::int64_t evaluated_ = -1;                                          // at so many steps, last
+  std::int64_t due_at_ = -1;  // steps at which something is to be done, and was not
   Progressed state_;
   TrainResult result_;
   bool is_ended_ = false;

@@ -446,7 +446,7 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
       {refused({.steps = 1, .actions = {{0, [](std::int64_t) {}}}}), "every 0 steps"},
       {refused({.steps = 1, .actions = {{1, {}}}}), "an action is empty"},
       {refused({.steps = 1, .evaluate_every = 5}), "nothing evaluates"},
-      {refused({.steps = 1, .evaluate = evaluate_nothing, .evaluate_every = 1, .patience = {"error", 2}}),
+      {refused({.steps = 9, .evaluate = evaluate_nothing, .evaluate_every = 1, .patience = {"error", 2}}),
        "no metric \"error\""},
       {refused({.steps = 1, .patience = {"error", 2}}), "nothing evaluates"},
       {refused({.evaluate = evaluate_nothing, .patience = {"error", 2}}), "nothing ends the training"},
