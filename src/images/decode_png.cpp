@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "images/decode.h"
 
@@ -17,9 +19,20 @@ std::uint32_t big_endian(const std::byte* bytes) {
   return value;
 }
 
-// Throws Error unless the file consists of whole chunks with the right checksums, up to the one that ends an image. The
-// decoder stops when it has all pixels, and takes no notice of what comes behind them.
-void require_whole_png(std::span<const std::byte> file, const Origin& origin) {
+// Whether pixels may depend on the chunks of a type. This bit of its first letter, which makes it a small one, says
+// that a decoder may pass over them; of those, only transparency and gamma are of use.
+bool affects_pixels(const std::byte* type) {
+  if ((type[0] & std::byte{0x20}) == std::byte{0}) return true;
+  const std::string_view name(reinterpret_cast<const char*>(type), 4);
+  return name == "tRNS" || name == "gAMA" || name == "sRGB";
+}
+
+// The file without the chunks on which no pixel depends: the decoder would unpack every compressed text and keep it,
+// though a few bytes may become megabytes. Throws Error unless the file consists of whole chunks with the right
+// checksums, up to the one that ends an image: the decoder stops when it has all pixels, and takes no notice of what
+// comes behind them.
+std::vector<std::byte> chunks_of_pixels(std::span<const std::byte> file, const Origin& origin) {
+  std::vector<std::byte> chunks(file.begin(), file.begin() + kPngSignature);
   for (std::size_t at = kPngSignature; true;) {
     const std::size_t left = file.size() - at;
     const std::uint32_t size = left < kPngChunk ? 0 : big_endian(file.data() + at);
@@ -33,8 +46,10 @@ void require_whole_png(std::span<const std::byte> file, const Origin& origin) {
       origin.refuse("is damaged: the chunk at byte " + std::to_string(at) + " of the PNG image has another checksum",
                     kImageAgain);
     }
-    if (std::memcmp(type, "IEND", 4) == 0) return;
-    at += kPngChunk + size;
+    const auto chunk = file.subspan(at, kPngChunk + size);
+    if (affects_pixels(type)) chunks.insert(chunks.end(), chunk.begin(), chunk.end());
+    if (std::memcmp(type, "IEND", 4) == 0) return chunks;
+    at += chunk.size();
   }
 }
 
@@ -54,10 +69,10 @@ struct PngReader {
 }  // namespace
 
 DecodedImage decode_png(std::span<const std::byte> file, const Origin& origin, const SizeCheck& check) {
-  require_whole_png(file, origin);
+  const std::vector<std::byte> chunks = chunks_of_pixels(file, origin);
   PngReader reader;
   png_image& image = reader.image;
-  if (png_image_begin_read_from_memory(&image, file.data(), file.size()) == 0) reader.refuse(origin);
+  if (png_image_begin_read_from_memory(&image, chunks.data(), chunks.size()) == 0) reader.refuse(origin);
   check(image.height, image.width);
   // Eight bits for each component, without a palette; numbers of 16 bits have the same gamma as those of 8.
   image.format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;

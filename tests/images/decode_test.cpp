@@ -3,6 +3,7 @@
 #include <random>
 
 #include "image_files.h"
+#include "resident_bytes.h"
 
 namespace graphsink::decode_test {
 namespace {
@@ -137,6 +138,29 @@ TEST_F(DecodeTest, APngWithAWrongBitIsRefused) {
 TEST_F(DecodeTest, APngWithTooFewPixelsIsRefused) {
   std::string file = png_file({.height = 4, .width = 4, .rows = std::string(12, 'x')});
   expect_words(refusal(file), {"image.png", "is damaged: expected a PNG image, seen: "});
+}
+
+TEST_F(DecodeTest, TextsAndProfilesOfAPngAreNotUnpacked) {
+  const std::string zeros = testing::packed(std::string(7'900'000, '\0'));  // the decoder takes up to 8,000,000 bytes
+  std::string chunks;
+  for (int i = 0; i < 8; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    chunks += testing::png_chunk("zTXt", key + "\0\0"s + zeros);
+    chunks += testing::png_chunk("iTXt", key + "\0\1\0\0\0"s + zeros);
+  }
+  chunks += testing::png_chunk("iCCP", "profile\0\0"s + zeros);
+  std::string file = png_file({.height = 1, .width = 3, .rows = "\x00\x80\xff"s});
+  file.insert(8 + 25, chunks);  // behind the header
+  const std::size_t most = testing::resident_bytes("VmHWM:");
+  EXPECT_EQ(decoded(file), "\x00\x80\xff"s);
+  EXPECT_LT(testing::resident_bytes("VmHWM:"), most + (16u << 20));
+}
+
+TEST_F(DecodeTest, ADamagedProfileDoesNotHideTheGammaOfAPng) {
+  std::string file = png_file({.height = 1, .width = 3, .rows = "\x00\x80\xff"s});
+  file.insert(8 + 25, testing::png_chunk("iCCP", "profile\0\0"s + testing::packed("no profile")) +
+                          testing::png_chunk("gAMA", "\x00\x01\x86\xa0"s));
+  EXPECT_EQ(decoded(file), "\x00\xba\xff"s);
 }
 
 // --- JPEG

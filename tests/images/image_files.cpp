@@ -29,7 +29,8 @@ std::string checksum_of(const std::string& bytes) {
   return big_endian(static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size())));
 }
 
-// A zlib stream.
+}  // namespace
+
 std::string packed(const std::string& bytes) {
   std::string to(compressBound(bytes.size()), '\0');
   uLongf size = to.size();
@@ -39,8 +40,6 @@ std::string packed(const std::string& bytes) {
   to.resize(size);
   return to;
 }
-
-}  // namespace
 
 std::string png_chunk(const std::string& type, const std::string& data) {
   return big_endian(static_cast<std::uint32_t>(data.size())) + type + data + checksum_of(type + data);

@@ -22,6 +22,7 @@ struct PngPart {
   std::string interlaced{};  // in the place of rows: the lines of an interlaced image, each behind its filter
   std::string palette{}, transparency{};  // chunks PLTE and tRNS, if there are any
 };
+std::string packed(const std::string& bytes);  // a zlib stream
 // A chunk of a PNG file.
 std::string png_chunk(const std::string& type, const std::string& data);
 std::string png_file(const PngPart& part);
