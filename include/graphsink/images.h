@@ -1,6 +1,6 @@
 // Sources of PNG and JPEG images, of folders and of tar files. They are a library of their own, graphsink::images,
 // which needs libpng, libjpeg and libarchive. Images are untrusted: sizes are checked before memory is taken, and what
-// is truncated or damaged is refused.
+// is truncated, or damaged so that it shows, is refused.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,8 @@ class ImageFolderSource : public Source {
 // what begins with a dot, are passed over. The list is made once: read() throws Error naming a file that has gone, was
 // changed since, or holds no whole image of the size. A palette, 16 bits and interlacing of PNG, and progressive JPEG
 // are decoded; a PNG image that states its gamma is converted to that of sRGB; JPEG with four components is refused,
-// and an orientation that a camera noted is not applied. Throws Error for a folder that has no class folders or no
+// and neither an ICC profile nor an orientation that a camera noted is applied. PNG has checksums; JPEG has none, so
+// that damage which leaves something to decode is not seen. Throws Error for a folder that has no class folders or no
 // images, and for options out of their ranges.
 std::shared_ptr<const ImageFolderSource> image_folder_source(const std::filesystem::path& folder,
                                                              const ImageOptions& options = {},

@@ -23,6 +23,7 @@ struct JpegReader {
   jpeg_progress_mgr progress{};
   std::jmp_buf mark{};
   std::array<char, JMSG_LENGTH_MAX> message{};
+  bool reads_pixels = false;
 
   JpegReader();
   ~JpegReader() { jpeg_destroy_decompress(&info); }
@@ -36,10 +37,12 @@ struct JpegReader {
   std::longjmp(reader.mark, 1);
 }
 
-// A warning means that pixels are missing or made up, except for these.
+// A warning means that pixels are missing or made up, except for one about colours, and for bytes between the parts of
+// the header: between those of the pixels they are mostly what damage left over.
 void on_message(j_common_ptr info, int level) {
   const int code = info->err->msg_code;
-  const bool is_harmless = code == JWRN_ADOBE_XFORM || code == JWRN_EXTRANEOUS_DATA;
+  const bool reads_pixels = static_cast<JpegReader*>(info->client_data)->reads_pixels;
+  const bool is_harmless = code == JWRN_ADOBE_XFORM || (code == JWRN_EXTRANEOUS_DATA && !reads_pixels);
   if (level < 0 && !is_harmless) leave(info);
 }
 
@@ -69,6 +72,7 @@ bool read_header(JpegReader& reader, std::span<const std::byte> file) {
 
 bool read_pixels(JpegReader& reader, std::uint8_t* to, std::size_t row_bytes) {
   if (setjmp(reader.mark) != 0) return false;
+  reader.reads_pixels = true;
   jpeg_start_decompress(&reader.info);
   while (reader.info.output_scanline < reader.info.output_height) {
     JSAMPROW row = to + reader.info.output_scanline * row_bytes;

@@ -211,11 +211,16 @@ TEST_F(DecodeTest, AJpegThatIsCutOffBehindItsPixelsIsRefused) {
   }
 }
 
-TEST_F(DecodeTest, BytesBetweenThePartsOfAJpegAreNoDamage) {
+TEST_F(DecodeTest, BytesBetweenThePartsOfAJpegAreDamageBehindItsHeader) {
   std::string file = jpeg_file(8, 8, 1, ramp(8, 8, 1));
   const std::string pixels = decoded(file);
   file.insert(file.rfind("\xff\xda"), "abc");
   EXPECT_EQ(decoded(file), pixels);
+  file.insert(file.size() - 2, std::string(64, 'a'));  // more than the decoder reads ahead
+  expect_words(refusal(file), {"image.png", "is damaged or truncated", "extraneous bytes before marker 0xd9"});
+  std::string scans = jpeg_file(8, 8, 1, ramp(8, 8, 1), JpegScans::progressive);
+  scans.insert(scans.rfind("\xff\xda"), "abc");
+  expect_words(refusal(scans), {"image.png", "is damaged or truncated", "extraneous bytes before marker 0xda"});
 }
 
 TEST_F(DecodeTest, AJpegOfFourInksIsRefused) {
