@@ -63,8 +63,8 @@ std::shared_ptr<const ImageFolderSource> image_folder_source(const std::filesyst
 // name up to the first dot behind the last slash are one sample: KEY.png, .jpg or .jpeg, and KEY.cls, a number in
 // decimal digits. Other files are passed over. Each shard is indexed once, and then read at any place; an image is
 // decoded as by image_folder_source(). Throws Error naming the shard, and the file in it, for one that is compressed,
-// damaged or truncated, and for a sample without an image or a number, or with two; read() for a shard that has gone
-// or was changed since, and for an image that is refused.
+// damaged or truncated, for a file of a sample that is a link, and for a sample without an image or a number, or with
+// two; read() for a shard that has gone or was changed since, and for an image that is refused.
 std::shared_ptr<const Source> tar_source(const std::vector<std::filesystem::path>& shards,
                                          const ImageOptions& options = {}, Where where = Where::current());
 

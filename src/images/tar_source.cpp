@@ -89,6 +89,9 @@ void add_samples(const DataFile& shard, std::size_t number, std::vector<TarSampl
     const std::string key = entry.name.substr(0, dot), extension = entry.name.substr(dot + 1);
     const bool is_image = is_image_extension(extension);
     if (!is_image && extension != "cls") continue;
+    if (entry.is_link) {
+      entry_origin(shard, entry.name).refuse("is a link", "write the tar file with --dereference --hard-dereference");
+    }
     const auto [place, is_new] = places.emplace(key, samples.size());
     if (is_new) samples.push_back({.shard = number, .image = {}});
     TarSample& sample = samples[place->second];

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "image_files.h"
+#include "images/tar_index.h"
 
 namespace graphsink::tar_source_test {
 namespace {
@@ -147,13 +148,53 @@ TEST_F(TarSourceTest, AnEntryThatClaimsMoreThanThereIsIsRefused) {
   expect_words(refusal(bytes), {"x.tar", "entry \"000.png\"", "is truncated: expected 8589934591 bytes from byte 512"});
 }
 
-TEST_F(TarSourceTest, LinksAndFilesWithHolesAreNoImages) {
-  std::string bytes = tar_file({{"2.png", ""}, {"2.cls", "1"}});
-  bytes[156] = '2';  // a symbolic link
-  mend_header(bytes, 0);
-  expect_words(refusal(bytes), {"x.tar", "sample \"2\": has no image"});
+TEST_F(TarSourceTest, LinksInThePlaceOfASampleAreRefused) {
+  for (const char type : {'1', '2'}) {  // hard, symbolic
+    for (const char* name : {"2.png", "2.JPG", "2.jpeg", "2.cls", "README", "2.json"}) {
+      SCOPED_TRACE(std::string(name) + ", type " + type);
+      TarFiles files = {{name, ""}};
+      files.insert(files.end(), kTwo.begin(), kTwo.end());
+      std::string bytes = tar_file(files);
+      bytes[156] = type;
+      bytes.replace(157, 7, "000.png");
+      mend_header(bytes, 0);
+      if (name[0] == 'R' || name[3] == 's') {
+        EXPECT_EQ(summary_of(bytes), "a7 b0 ");
+      } else {
+        expect_words(refusal(bytes),
+                     {"x.tar", "entry \"" + std::string(name) + "\": is a link", "--dereference --hard-dereference"});
+      }
+    }
+  }
+}
+
+TEST_F(TarSourceTest, FilesWithHolesAreRefused) {
   const TarFiles with_hole = {{"3.png", std::string(2000, 'x')}, {"3.cls", "1"}};
   expect_words(refusal(tar_file(with_hole, "pax", "3.png")), {"entry \"3.png\"", "is stored with holes", "--sparse"});
+}
+
+TEST_F(TarSourceTest, TheIndexIsOfTheFileThatIsOpen) {
+  const std::string large(100'000, 'x');  // longer than what is read at a time
+  const fs::path path = write("x.tar", tar_file({{"0.json", large}, {"1.json", "{}"}}));
+  const DataFile file(path, {});
+  fs::rename(write("y.tar", tar_file(kTwo)), path);
+  const std::vector<TarEntry> entries = read_tar_index(file);
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].name, "0.json");
+  EXPECT_EQ(entries[1].name, "1.json");
+  EXPECT_EQ(entries[1].begin, 512u + 100'352 + 512);
+}
+
+TEST_F(TarSourceTest, AShardThatChangesWhileItIsIndexedIsAnError) {
+  const fs::path path = write("x.tar", tar_file(kTwo));
+  const DataFile file(path, {});
+  fs::resize_file(path, 512);
+  try {
+    read_tar_index(file);
+    FAIL() << "no Error";
+  } catch (const Error& error) {
+    expect_words(error.what(), {"x.tar", "is truncated: expected", "remedy"});
+  }
 }
 
 TEST_F(TarSourceTest, AShardThatWasChangedOrHasGoneIsAnError) {
