@@ -21,6 +21,7 @@ namespace models = graphsink::models;
 namespace {
 
 constexpr std::int64_t kBatch = 32, kSide = 28, kTested = 5;  // each fifth digit is for the test
+constexpr const char* kPartial = ".train_images_partial";     // folder in which images are until all are written
 
 struct Options : cli::TrainingOptions {
   std::string folder;
@@ -66,21 +67,33 @@ void write_png(const fs::path& path, std::span<const float> pixels) {
   }
 }
 
-// Writes train/CLASS/NUMBER.png and test/CLASS/NUMBER.png.
+// Writes train/CLASS/NUMBER.png and test/CLASS/NUMBER.png. They get these names when all are there, the folder train as
+// the last: what an interrupted run leaves is written anew by the next one.
 void write_digits(const fs::path& folder, const Options& options) {
   const models::DigitData data = models::find_digits(options.data);
   if (data.digits->images.shape()[1] != kSide * kSide) {
     throw gs::Error(data.source.name, {}, "expected digits of 28 x 28 pixels", "give the files of MNIST");
   }
   const std::int64_t count = std::min(options.digits, data.digits->labels.shape()[0]);
+  const fs::path partial = folder / kPartial;
+  fs::remove_all(partial);
+  fs::remove_all(folder / "test");
   for (std::int64_t i = 0; i < count; ++i) {
     const auto label = data.digits->labels.as<std::int32_t>()[static_cast<std::size_t>(i)];
-    const fs::path of_class = folder / (i % kTested == 0 ? "test" : "train") / std::to_string(label);
+    const fs::path of_class = partial / (i % kTested == 0 ? "test" : "train") / std::to_string(label);
     fs::create_directories(of_class);
     write_png(of_class / (std::to_string(i) + ".png"),
               data.digits->images.as<float>().subspan(static_cast<std::size_t>(i * kSide * kSide), kSide * kSide));
   }
+  for (const char* name : {"test", "train"}) fs::rename(partial / name, folder / name);
+  fs::remove(partial);
   std::printf("wrote %ld of %s to %s\n", long{count}, data.source.name.c_str(), folder.c_str());
+}
+
+// Whether the folder is empty, or has what an interrupted write_digits() left.
+bool has_no_images(const fs::path& folder, std::error_code& code) {
+  if (fs::exists(folder / kPartial, code)) return !fs::exists(folder / "train", code);
+  return !code && fs::is_empty(folder, code);
 }
 
 // The folder of images that the options name, which are written if it has none.
@@ -88,7 +101,7 @@ fs::path find_images(const Options& options, std::optional<TemporaryFolder>& tem
   const fs::path folder = options.folder.empty() ? temporary.emplace().path() : fs::path(options.folder);
   std::error_code code;
   fs::create_directories(folder, code);
-  const bool is_empty = !code && fs::is_empty(folder, code);
+  const bool is_empty = !code && has_no_images(folder, code);
   if (code) {
     throw gs::Error(folder.string(), {}, "cannot use the folder: " + code.message(), "name another with --folder",
                     gs::ErrorCode::io);

@@ -170,6 +170,12 @@ programs=(train_text train_mnist)
 if [[ -x $bin/train_images ]]; then # a build without the libraries of images has none
   programs+=(train_images)
   images=("$bin/train_images" --digits 400 --width 4 --folder "$work/images")
+  # A run that is ended at its first image, here by the limit of the size of files, leaves no data set. The next one writes
+  # it, also where the folder test has its name already.
+  ! (ulimit -f 0; "${images[@]}" || exit 1) >/dev/null 2>&1 || fail 'train_images: is not ended by the limit'
+  [[ -d $work/images/.train_images_partial/test && ! -e $work/images/train ]] ||
+    fail 'train_images: a run that was ended leaves a data set'
+  mkdir "$work/images/test"
   prints train_images "$plan" '^wrote 400 of (t10k-images|seeded digits)' '^training on 320 images of 10 classes' \
     '^step 2/2 ' '^test accuracy: [0-9.]+ %$' -- "${images[@]}" --steps 2
   loses train_images "${images[@]}" --device cpu --steps 1
