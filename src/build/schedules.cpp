@@ -31,6 +31,9 @@ class Schedule {
   void expect(bool fits, const char* name, double value, const char* remedy) const {
     if (!fits) refuse(std::string(name) + " is " + number_text(value), remedy);
   }
+  void expect_not_negative(const char* name, double value) const {
+    expect(value >= 0, name, value, "give a number of at least 0");
+  }
   // For a rate that falls from step `warmup` to step `steps`.
   void expect_order(std::int64_t warmup, std::int64_t steps) const {
     if (warmup < 0 || steps < 0)
@@ -81,6 +84,8 @@ template <class Options>
 Value warmed_and_falling(Schedule schedule, const Options& options, Annealing annealing) {
   schedule.expect_order(options.warmup, options.steps);
   schedule.expect_finite("peak or final", {options.peak, options.final});
+  schedule.expect_not_negative("peak", options.peak);
+  schedule.expect_not_negative("final", options.final);
   Value rate = schedule.constant(options.peak);
   if (options.steps > 0) {
     const Value share = schedule.falling(annealing, schedule.done(options.warmup, options.steps));
@@ -137,7 +142,7 @@ Value one_cycle_schedule(const Graph& graph, const OneCycleSchedule& options, Wh
   schedule.expect(options.warmup >= 1, "warmup", static_cast<double>(options.warmup), "give at least 1 step");
   schedule.expect_finite("peak, initial or final", {options.peak, options.initial, options.final});
   for (auto [name, x] : {std::pair{"peak", options.peak}, {"initial", options.initial}, {"final", options.final}})
-    schedule.expect(x >= 0, name, x, "give a number of at least 0");
+    schedule.expect_not_negative(name, x);
   if (options.steps <= options.warmup)
     schedule.refuse("steps is " + std::to_string(options.steps) + " and warmup " + std::to_string(options.warmup),
                     "give more steps than the warm-up has");

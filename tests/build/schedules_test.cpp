@@ -132,6 +132,7 @@ TEST(Schedules, ThatCannotBeFollowedAreRefused) {
   using Steps = StepSchedule;
   using Cycle = OneCycleSchedule;
   const auto linear = [](const Linear& s) { return [s](Graph& g) { linear_schedule(g, s); }; };
+  const auto cosine = [](const CosineSchedule& s) { return [s](Graph& g) { cosine_schedule(g, s); }; };
   const auto steps = [](const Steps& s) { return [s](Graph& g) { step_schedule(g, s); }; };
   const auto cycle = [](const Cycle& s) { return [s](Graph& g) { one_cycle_schedule(g, s); }; };
   const std::vector<Refusal> refusals{
@@ -139,6 +140,10 @@ TEST(Schedules, ThatCannotBeFollowedAreRefused) {
       {"linear_schedule", "warmup is -1", linear({.warmup = -1})},
       {"linear_schedule", "peak or final is nan", linear({.peak = kNan})},
       {"linear_schedule", "peak or final is 1e+300", linear({.final = 1e300})},
+      {"linear_schedule", "peak is -1", linear({.peak = -1})},
+      {"linear_schedule", "final is -0.5", linear({.steps = 5, .final = -0.5})},
+      {"cosine_schedule", "peak is -1", cosine({.peak = -1})},
+      {"cosine_schedule", "final is -0.5", cosine({.steps = 5, .final = -0.5})},
       {"linear_schedule", "the dtype is f16", linear({.dtype = f16})},
       {"step_schedule", "either an interval or steps in `at`", steps({})},
       {"step_schedule", "either an interval or steps in `at`", steps({.interval = 3, .at = {4}})},
