@@ -208,9 +208,9 @@ Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& 
 // the parameter's type, but f32 for 16-bit ones; it begins with the value that the parameter has when the function is
 // called. It belongs in a checkpoint like other Variables. The memory that Graph::updated() takes is added.
 //
-// `decay` is a number from 0 to below 1, or a Value of one f32 or f64, which nothing checks: minimum(0.999, (step + 1)
-// / (step + 10)) follows the parameters closely at first. The averages advance in every step, also in one whose update
-// is skipped or accumulated.
+// `decay` is a number from 0 to below 1 in the dtype of every average, or a Value of one f32 or f64, which nothing
+// checks: minimum(0.999, (step + 1) / (step + 10)) follows the parameters closely at first. The averages advance in
+// every step, also in one whose update is skipped or accumulated.
 //
 // Throws Error for a parameter that no optimizer has updated so far, or that is given twice, and for such a decay.
 std::vector<Variable> exponential_average(const Graph& graph, const std::vector<Variable>& parameters,

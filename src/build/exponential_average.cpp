@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,16 @@ namespace {
 
 constexpr const char* kAverage = "exponential_average";
 
+DType dtype_of_average(const Variable& parameter) {
+  const DType dtype = parameter.type().dtype;
+  return is_half(dtype) ? f32 : dtype;
+}
+
+// Whether the weight of the average is below 1 in the dtype that it is computed in.
+bool is_below_1(double decay, const Variable& parameter) {
+  return dtype_of_average(parameter) == f64 ? decay < 1 : static_cast<float>(decay) < 1;
+}
+
 void check_average(const std::vector<Variable>& parameters, const Arg& decay, const Where& where) {
   std::set<const VariableData*> seen;
   for (const Variable& parameter : parameters) {
@@ -22,8 +33,10 @@ void check_average(const std::vector<Variable>& parameters, const Arg& decay, co
   }
   const OptimizerCall call{kAverage, where};
   if (const double* number = as_number(decay)) {
-    expect_option(*number >= 0 && static_cast<float>(*number) < 1, call, "decay", *number,
-                  "a number from 0 to below 1, as f32");
+    const bool fits = std::all_of(parameters.begin(), parameters.end(),
+                                  [&](const Variable& parameter) { return is_below_1(*number, parameter); });
+    expect_option(*number >= 0 && *number < 1 && fits, call, "decay", *number,
+                  "a number from 0 to below 1, in the dtype of the averages");
   } else {
     expect_one_float(call, "decay", decay);
   }
@@ -47,12 +60,11 @@ std::vector<Variable> exponential_average(const Graph& graph, const std::vector<
   auto arg = [&](const Value& value) { return Arg(value, where); };
   std::vector<Variable> averages;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const TensorType& type = parameters[i].type();
-    const DType dtype = is_half(type.dtype) ? f32 : type.dtype;
+    const DType dtype = dtype_of_average(parameters[i]);
     const Variable& average = averages.emplace_back(
         g.data()->make_variable(parameters[i].name() + ".ema", parameters[i].read().to(dtype), where));
     const auto [kept, taken] = weights_of(decay, dtype, where);
-    const Value parameter = dtype == type.dtype ? updated[i] : cast(arg(updated[i]), dtype);
+    const Value parameter = dtype == parameters[i].type().dtype ? updated[i] : cast(arg(updated[i]), dtype);
     assign(average, arg(arg(arg(g.value(average, where)) * kept) + arg(arg(parameter) * taken)));
   }
   return averages;

@@ -90,6 +90,18 @@ TEST_P(ExponentialAverage, TakesADecayOfTheStep) {
   }
 }
 
+// Decays that round to 1 in f32 are below it in f64.
+TEST_P(ExponentialAverage, TakesADecayInTheDtypeOfTheParameters) {
+  constexpr double kDecay = 0.99999999;
+  Falling falling(f64), rounded(f32);
+  const Variable average = exponential_average(falling.g, {falling.w}, kDecay)[0];
+  Program p = compile(falling.g, {.target = GetParam()});
+  p.write(falling.x, std::vector<float>{1});
+  p.run(sink);
+  EXPECT_NEAR(average.read().at(0), 8 - (1 - kDecay), 1e-14);
+  EXPECT_TRUE(contains(message_of([&] { exponential_average(rounded.g, {rounded.w}, kDecay); }), "decay is "));
+}
+
 TEST(ExponentialAverage, SaysWhatToDo) {
   Falling falling(f32);
   Graph& g = falling.g;
