@@ -87,16 +87,14 @@ fs::path directory_of_shards(const fs::path& path, const ShardIndex& index) {
 
 Checkpoint read_shards(const fs::path& path, ShardIndex index, Where where) {
   const fs::path directory = directory_of_shards(path, index);
-  // All are opened first, so that a writer that replaces the checkpoint meanwhile does not remove them.
-  std::vector<InputFile> files;
-  for (const auto& [shard, tensors] : index.shards) files.emplace_back(directory / shard, where);
   Checkpoint checkpoint;
   checkpoint.metadata = std::move(index.metadata);
-  auto file = files.begin();
+  // One at a time, because a process may open fewer files than there may be shards.
   for (auto& [shard, tensors] : index.shards) {
-    SafetensorsHeader header = read_header(*file, where);
-    check_names(*file, header, std::move(tensors));
-    read_tensors(*file++, header, checkpoint, where);
+    InputFile file(directory / shard, where);
+    SafetensorsHeader header = read_header(file, where);
+    check_names(file, header, std::move(tensors));
+    read_tensors(file, header, checkpoint, where);
   }
   return checkpoint;
 }

@@ -1,5 +1,6 @@
 // Checkpoints in several files: what is written, what comes back, what is removed and what is not.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -212,6 +213,27 @@ TEST_F(ShardedCheckpoint, ThatCannotBeWrittenLeavesNothingBehind) {
   EXPECT_EQ(files(), 0u);
   write_checkpoint(directory / std::string(210, 'x'), checkpoint_of(1), kFour);
   EXPECT_TRUE(same(read_checkpoint(directory / std::string(210, 'x')), checkpoint_of(1)));
+}
+
+TEST_F(ShardedCheckpoint, MayHaveMoreFilesThanAProcessMayOpen) {
+  constexpr int kFiles = 60;
+  Checkpoint written;
+  for (int i = 0; i < kFiles; ++i) written.tensors.emplace(std::to_string(i), Tensor::full(f32, {2}, i));
+  write_checkpoint(path, written, {.most_bytes_per_file = 8});
+  ASSERT_EQ(files(), kFiles + 1u);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit few{kFiles / 2, kFiles / 2};
+    setrlimit(RLIMIT_NOFILE, &few);
+    try {
+      _exit(same(read_checkpoint(path), written) ? 0 : 1);
+    } catch (const Error&) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(ShardedCheckpoint, OfALivingWriterIsLeftAlone) {
