@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/input_file.h"
 #include "checkpoint/safetensors.h"
@@ -132,6 +133,13 @@ void check_shards(const Checkpoint& checkpoint, std::size_t files, const fs::pat
   }
 }
 
+// The index is JSON, and names the shards, whose names begin with that of the file.
+void check_file_name(const std::string& name, const fs::path& path, Where where) {
+  if (is_utf8(name)) return;
+  throw Error(path.string(), where, "the name of the file, \"" + shortened(name) + "\", is not UTF-8",
+              "give it another name, or write one file");
+}
+
 // Writes the shards, and returns the index of them.
 std::string write_shards(FileWriter& writer, const Checkpoint& checkpoint, const std::vector<NamedTensors>& files,
                          const std::vector<FileLayout>& layouts) {
@@ -189,6 +197,7 @@ void write_checkpoint(const fs::path& path, const Checkpoint& checkpoint, const 
     layouts.push_back(lay_out(tensors, is_sharded ? Metadata() : checkpoint.metadata, path.string(), where));
   FileWriter writer(path, where);
   if (is_sharded) {
+    check_file_name(writer.file_name(), path, where);
     const std::string index = write_shards(writer, checkpoint, files, layouts);
     writer.write(index.data(), index.size());
   } else {

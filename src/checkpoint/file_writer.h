@@ -25,6 +25,9 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
+  // Name of the file that `path` leads to.
+  std::string file_name() const { return target_.filename().string(); }
+
   void write(const void* data, std::size_t bytes) { write_to(file_, data, bytes); }
   // Writes another file beside `path` and waits until it is on the disk. Returns its name, shard_name() with the digits
   // of this writer, to which only what is written to `path` can refer. Needs a name of `path` short enough for that.

@@ -215,6 +215,24 @@ TEST_F(ShardedCheckpoint, ThatCannotBeWrittenLeavesNothingBehind) {
   EXPECT_TRUE(same(read_checkpoint(directory / std::string(210, 'x')), checkpoint_of(1)));
 }
 
+// The index, which is JSON, could not name the shards.
+TEST_F(ShardedCheckpoint, NeedsAFileNameInUtf8) {
+  const fs::path latin = directory / "mod\xe8le.ckpt";
+  fs::create_symlink("mod\xe8le.ckpt", path);
+  for (const fs::path& refused : {latin, path}) {
+    try {
+      write_checkpoint(refused, checkpoint_of(1), kFour);
+      ADD_FAILURE() << "written";
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find("is not UTF-8"), std::string::npos) << e.what();
+      EXPECT_NE(e.remedy().find("one file"), std::string::npos) << e.what();
+    }
+    EXPECT_EQ(names_in(directory.path()), std::set<std::string>{"model.index.json"});
+  }
+  write_checkpoint(path, checkpoint_of(2));
+  EXPECT_TRUE(same(read_checkpoint(latin), checkpoint_of(2)));
+}
+
 TEST_F(ShardedCheckpoint, MayHaveMoreFilesThanAProcessMayOpen) {
   constexpr int kFiles = 60;
   Checkpoint written;
