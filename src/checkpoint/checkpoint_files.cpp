@@ -140,6 +140,14 @@ void check_file_name(const std::string& name, const fs::path& path, Where where)
               "give it another name, or write one file");
 }
 
+// Throws Error for an index that read_checkpoint() would refuse.
+void check_index(const std::string& text, const fs::path& path, Where where) {
+  if (text.size() <= kMaxHeader) return;
+  throw Error(path.string(), where,
+              "its index has " + std::to_string(text.size()) + " bytes; files take " + std::to_string(kMaxHeader),
+              "shorten the metadata or the names of the tensors");
+}
+
 // Writes the shards, and returns the index of them.
 std::string write_shards(FileWriter& writer, const Checkpoint& checkpoint, const std::vector<NamedTensors>& files,
                          const std::vector<FileLayout>& layouts) {
@@ -199,6 +207,7 @@ void write_checkpoint(const fs::path& path, const Checkpoint& checkpoint, const 
   if (is_sharded) {
     check_file_name(writer.file_name(), path, where);
     const std::string index = write_shards(writer, checkpoint, files, layouts);
+    check_index(index, path, where);
     writer.write(index.data(), index.size());
   } else {
     for (const FileWriter::Bytes& part : parts_of(layouts.front())) writer.write(part.data(), part.size());

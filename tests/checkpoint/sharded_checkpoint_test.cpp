@@ -233,6 +233,16 @@ TEST_F(ShardedCheckpoint, NeedsAFileNameInUtf8) {
   EXPECT_TRUE(same(read_checkpoint(latin), checkpoint_of(2)));
 }
 
+TEST_F(ShardedCheckpoint, IsNotReplacedByOneWhoseIndexWouldBeTooLarge) {
+  write_checkpoint(path, checkpoint_of(1), kFour);
+  const std::set<std::string> before = names_in(directory.path());
+  Checkpoint large = checkpoint_of(2);
+  large.metadata["text"] = std::string(100'000'000, 'x');
+  EXPECT_THROW(write_checkpoint(path, large, kFour), Error);
+  EXPECT_EQ(names_in(directory.path()), before);
+  EXPECT_TRUE(same(read_checkpoint(path), checkpoint_of(1)));
+}
+
 TEST_F(ShardedCheckpoint, MayHaveMoreFilesThanAProcessMayOpen) {
   constexpr int kFiles = 60;
   Checkpoint written;
