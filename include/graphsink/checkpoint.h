@@ -69,7 +69,8 @@ struct CheckpointOptions {
 // If there are several files, `path` is their index, in JSON, with the metadata. The tensors are beside it in shards,
 // which are synced before the index is: "<path>.<16 hex digits>-00001-of-00003.safetensors", with other digits in every
 // write. The name of the file that `path` leads to must be UTF-8 then, and the index has at most 100 MB. The shards of
-// an index that is replaced are removed, and so are those of a process that was killed. A copy of the index alone
+// an index that is replaced are removed, and so are those of a process that was killed; none are while the index cannot
+// be read. A copy of the index alone
 // refers to the same shards, which are removed when the original is written again or removed.
 void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint,
                       const CheckpointOptions& options = {}, Where where = Where::current());

@@ -134,14 +134,17 @@ void remove_all(const std::vector<fs::path>& paths) noexcept {
 }
 
 // Removes a temporary file whose writer has died, because nobody has it locked, and the shards with its digits, unless
-// they belong to the index at `target`. The file goes last: it is how the shards are found.
+// they belong to the index at `target`. The file goes last: it is how the shards are found. Nothing is removed while
+// the index cannot be read.
 void remove_if_left_behind(const fs::path& path, const std::string& digits, const fs::path& target) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;
   const bool is_left_behind = file.is_open() && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
                               flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   if (!is_left_behind) return;
-  if (digits_at(target) != digits) remove_all(shards_with(target, digits));
+  const DigitsAt used = digits_at(target);
+  if (!used.is_known) return;
+  if (used.digits != digits) remove_all(shards_with(target, digits));
   unlink(path.c_str());
 }
 
@@ -204,7 +207,7 @@ class Directory {
 class OldShards {
  public:
   explicit OldShards(const fs::path& target) {
-    const std::optional<std::string> digits = digits_at(target);
+    const std::optional<std::string> digits = digits_at(target).digits;
     if (!digits) return;
     paths_ = shards_with(target, *digits);
     note_ = directory_of(target) / (partial_prefix(target) + *digits);

@@ -194,15 +194,16 @@ std::optional<std::string> digits_of(const ShardIndex& index, const std::filesys
   return digits;
 }
 
-std::optional<std::string> digits_at(const std::filesystem::path& path) {
+DigitsAt digits_at(const std::filesystem::path& path) {
   try {
     std::error_code code;
-    if (!std::filesystem::exists(path, code)) return {};
+    if (!std::filesystem::exists(path, code) && !code) return {};
     InputFile file(path, {});
     const std::optional<std::string> text = index_text(file);
-    return text ? digits_of(parse_index(*text, file.name(), {}), path) : std::nullopt;
+    if (!text) return {};
+    return {.digits = digits_of(parse_index(*text, file.name(), {}), path)};
   } catch (const Error&) {
-    return {};
+    return {.is_known = false};
   }
 }
 

@@ -39,8 +39,13 @@ std::string shard_name(const std::string& index, const std::string& digits, std:
 
 // The digits that all shards of `index` have, if all have names that write_checkpoint() gives to shards of `path`.
 std::optional<std::string> digits_of(const ShardIndex& index, const std::filesystem::path& path);
-// The same for the file at `path`; none if it is no index, or cannot be read.
-std::optional<std::string> digits_at(const std::filesystem::path& path);
+// The same for the file at `path`; none if there is no file, or it is no index. Where the file cannot be read, or is
+// damaged, nobody knows which shards belong to it.
+struct DigitsAt {
+  bool is_known = true;
+  std::optional<std::string> digits{};
+};
+DigitsAt digits_at(const std::filesystem::path& path);
 
 constexpr std::size_t kDigits = 16;
 bool are_digits(std::string_view text);

@@ -1,5 +1,6 @@
 // A process killed at any system call of a save leaves the old checkpoint or the new one, whole. The calls are
-// interposed: this program's own write(), fsync(), rename() and unlink() come before those of the C library.
+// interposed: this program's own write(), fsync(), rename() and unlink() come before those of the C library, and so do
+// its read().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "graphsink/checkpoint.h"
 #include "temporary_directory.h"
@@ -21,6 +23,7 @@ Moment moment = Moment::before;
 
 // Set in the test itself: which call fails.
 int calls_until_failure = -1;
+bool reads_fail = false;
 
 bool fails_here() { return calls_until_failure >= 0 && calls_until_failure-- == 0; }
 bool dies_here() { return calls_until_death >= 0 && calls_until_death-- == 0; }
@@ -47,6 +50,12 @@ ssize_t write(int file, const void* data, size_t size) {
     bool is_half = calls_until_death == -1 && moment == Moment::during;
     return syscall(SYS_write, file, data, is_half ? size / 2 : size);
   });
+}
+// It is the C++ library that calls this one, not code that is linked with it.
+[[gnu::visibility("default")]] ssize_t read(int file, void* data, size_t size) {
+  if (!reads_fail) return syscall(SYS_read, file, data, size);
+  errno = EIO;
+  return -1;
 }
 int fsync(int file) {
   return interposed([&] { return static_cast<int>(syscall(SYS_fsync, file)); });
@@ -175,6 +184,29 @@ TEST_P(ShardedCrash, AFailingCallChangesNothing) {
     EXPECT_EQ(value_at(path), before) << call;
     EXPECT_EQ(files_in(directory), files) << call;
   }
+}
+
+// Only who can read the index knows which shards are in use.
+TEST_P(ShardedCrash, AnIndexThatCannotBeReadForAMomentLosesNothing) {
+  constexpr int kRename = 12;
+  TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "checkpoint", aside = directory / "aside";
+  const std::int64_t before = begin(path);
+  EXPECT_TRUE(is_killed_at(kRename, Moment::before, [&] { write_checkpoint(path, checkpoint_of(2), kShards); }));
+  if (old == Old::shards) {
+    reads_fail = true;
+    require_writable(path);
+    reads_fail = false;
+    EXPECT_EQ(value_at(path), before);
+    std::filesystem::rename(path, aside);
+    std::ofstream(path) << R"({"weight_map": {"a)";
+    require_writable(path);
+    std::filesystem::rename(aside, path);
+    EXPECT_EQ(value_at(path), before);
+  }
+  require_writable(path);
+  EXPECT_EQ(value_at(path), before);
+  EXPECT_EQ(files_in(directory), old == Old::shards ? 4 : before);
 }
 
 TEST_P(ShardedCrash, OfTheCleaningOfWhatAnotherLeftBehindLosesNothing) {
