@@ -62,9 +62,10 @@ struct CheckpointOptions {
 // the next write to `path` removes. A file that is there keeps its permissions (not access control lists), and where
 // the system allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several
 // threads and processes may write one path; the last rename wins. One file has the same bytes for the same checkpoint.
-// read_checkpoint() reads what was written. Throws Error naming the path and the system's reason, `path` is then as it
-// was; also for a path to a directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for
-// a checkpoint with tensors that were not loaded.
+// read_checkpoint() reads what was written. Throws Error naming the path and the system's reason; `path` is then as it
+// was or, if the directory could not be synced behind the rename, the new one. Throws Error, too, for a path to a
+// directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors
+// that were not loaded.
 //
 // If there are several files, `path` is their index, in JSON, with the metadata. The tensors are beside it in shards,
 // which are synced before the index is: "<path>.<16 hex digits>-00001-of-00003.safetensors", with other digits in every

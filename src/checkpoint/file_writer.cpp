@@ -203,7 +203,7 @@ class Directory {
 };
 
 // The shards of the index at `target`, which is about to be replaced or removed. The temporary file that names their
-// digits has the next writer remove them if this process is killed.
+// digits has the next writer remove them if this process is killed, or could not remove them itself.
 class OldShards {
  public:
   explicit OldShards(const fs::path& target) {
@@ -216,18 +216,24 @@ class OldShards {
   }
   ~OldShards() {
     if (file_ < 0) return;
-    unlink(note_.c_str());
+    if (!is_note_kept_) unlink(note_.c_str());
     close(file_);
   }
   OldShards(const OldShards&) = delete;
   OldShards& operator=(const OldShards&) = delete;
 
-  void remove() const noexcept { remove_all(paths_); }
+  // The index is gone: the temporary file stays unless the shards are removed.
+  void keep_note() noexcept { is_note_kept_ = true; }
+  void remove() noexcept {
+    remove_all(paths_);
+    is_note_kept_ = false;
+  }
 
  private:
   std::vector<fs::path> paths_;
   fs::path note_;
   int file_ = -1;
+  bool is_note_kept_ = false;
 };
 
 [[noreturn]] void refuse_call(const fs::path& path, const Where& where, const char* verb, const char* call, int code) {
@@ -314,8 +320,9 @@ void FileWriter::commit() {
   // The names of the shards must be durable before that of the index.
   if (const int code = shards_.empty() ? 0 : directory.sync()) refuse("fsync of the directory", code);
   directory.lock();
-  const OldShards old(target_);
+  OldShards old(target_);
   if (rename(partial_.c_str(), target_.c_str()) != 0) refuse("rename", errno);
+  old.keep_note();
   close(std::exchange(file_, -1));
   shards_.clear();
   // Or a crash may bring the old index back, which needs the old shards.
@@ -338,8 +345,9 @@ bool remove_file(const fs::path& path, Where where) {
     throw Error(path.string(), where, "cannot be removed: its shards were not written for this path",
                 "remove the index and the shards that belong to no other index yourself", ErrorCode::io);
   }
-  const OldShards old(target);
+  OldShards old(target);
   if (unlink(target.c_str()) != 0) refuse_call(path, where, "removed", "unlink", errno);
+  old.keep_note();
   if (const int failure = directory.sync()) refuse_call(path, where, "removed", "fsync of the directory", failure);
   old.remove();
   return true;

@@ -186,6 +186,34 @@ TEST_P(ShardedCrash, AFailingCallChangesNothing) {
   }
 }
 
+// The rename is done, then the directory cannot be synced: the next writer removes the old shards.
+TEST_P(ShardedCrash, AFailingSyncBehindTheRenameLeavesTheNewCheckpoint) {
+  constexpr int kSync = 13;
+  TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "checkpoint";
+  begin(path);
+  calls_until_failure = kSync;
+  EXPECT_THROW(write_checkpoint(path, checkpoint_of(2), kShards), Error);
+  EXPECT_EQ(calls_until_failure, -1);
+  EXPECT_EQ(value_at(path), 2);
+  require_writable(path);
+  EXPECT_EQ(value_at(path), 2);
+  EXPECT_EQ(files_in(directory), 4);
+}
+
+TEST_P(ShardedCrash, AFailingCallOfARemovalLeavesNothingForEver) {
+  for (int call = 0; call < 2 && old != Old::none; ++call) {  // unlink, and fsync of the directory
+    TemporaryDirectory directory;
+    const std::filesystem::path path = directory / "checkpoint";
+    const std::int64_t before = begin(path);
+    calls_until_failure = call;
+    EXPECT_THROW(remove_checkpoint(path), Error);
+    EXPECT_EQ(value_at(path), call == 0 ? before : 0);
+    EXPECT_EQ(remove_checkpoint(path), call == 0);
+    EXPECT_EQ(files_in(directory), 0) << call;
+  }
+}
+
 // Only who can read the index knows which shards are in use.
 TEST_P(ShardedCrash, AnIndexThatCannotBeReadForAMomentLosesNothing) {
   constexpr int kRename = 12;
