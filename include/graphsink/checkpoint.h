@@ -63,22 +63,24 @@ struct CheckpointOptions {
 // the system allows it its owner and group. A symbolic link stays one: the file that it leads to is replaced. Several
 // threads and processes may write one path; the last rename wins. One file has the same bytes for the same checkpoint.
 // read_checkpoint() reads what was written. Throws Error naming the path and the system's reason; `path` is then as it
-// was or, if the directory could not be synced behind the rename, the new one. Throws Error, too, for a path to a
-// directory, a device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors
-// that were not loaded.
+// was or, if the directory could not be synced behind the rename, the new one. Writers lock the directory (flock) for
+// the rename; Error if another process keeps it locked for 10 seconds. Throws Error, too, for a path to a directory, a
+// device, a pipe or a socket, for names or metadata that are not UTF-8, and for a checkpoint with tensors that were not
+// loaded.
 //
 // If there are several files, `path` is their index, in JSON, with the metadata. The tensors are beside it in shards,
 // which are synced before the index is: "<path>.<16 hex digits>-00001-of-00003.safetensors", with other digits in every
 // write. The name of the file that `path` leads to must be UTF-8 then, and the index has at most 100 MB. The shards of
 // an index that is replaced are removed, and so are those of a process that was killed; none are while the index cannot
-// be read. A copy of the index alone
-// refers to the same shards, which are removed when the original is written again or removed.
+// be read. A copy of the index alone refers to the same shards, which are removed when the original is written again or
+// removed.
 void write_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint,
                       const CheckpointOptions& options = {}, Where where = Where::current());
 // Removes the checkpoint at `path` and its shards. Returns false if there is none; what processes that were killed left
 // behind of it is removed in any case. After a crash at any moment the checkpoint is whole or not there. A symbolic
-// link stays one: the file that it leads to is removed. Throws Error naming the path and the reason; also for an index
-// that was not written by write_checkpoint() to this path, because its shards may belong to another one.
+// link stays one: the file that it leads to is removed. Throws Error naming the path and the reason; also for a
+// directory that is locked, as write_checkpoint() does, and for an index that was not written by write_checkpoint() to
+// this path, because its shards may belong to another one.
 bool remove_checkpoint(const std::filesystem::path& path, Where where = Where::current());
 // Throws the Error that write_checkpoint() would throw before it writes, for a directory that is missing or forbids it:
 // to be called before a training that ends with a checkpoint. Leaves nothing behind.

@@ -28,6 +28,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostAtOnce = 0x7ffff000;
 constexpr int kMostLinks = 40;  // as many as the kernel follows
 constexpr int kMostTries = 100;
+constexpr int kLockTries = 500;
+constexpr unsigned kLockPause = 20'000;  // microseconds: 10 seconds in all
 constexpr std::string_view kPartial = ".partial.";
 
 const char* kind_of(fs::file_type type) {
@@ -188,9 +190,13 @@ class Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 
-  void lock() const {
-    while (flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
+  // Writers hold it for a moment. Returns false if somebody keeps it for long.
+  bool lock() const {
+    for (int tries = 0; tries < kLockTries; ++tries) {
+      if (flock(file_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+      usleep(kLockPause);
     }
+    return false;
   }
   // Makes the names in it durable. Returns the code of the error, or 0.
   int sync() const {
@@ -243,6 +249,15 @@ class OldShards {
   throw Error(path.string(), where,
               std::string("cannot be ") + verb + ": " + call + ": " + std::generic_category().message(code), remedy,
               ErrorCode::io);
+}
+
+void lock(const Directory& directory, const fs::path& target, const fs::path& path, const Where& where,
+          const char* verb) {
+  if (directory.lock()) return;
+  throw Error(
+      path.string(), where,
+      std::string("cannot be ") + verb + ": another process has locked the directory " + directory_of(target).string(),
+      "end the process that holds the lock (flock), or give a path in another directory", ErrorCode::io);
 }
 
 // The regular file, there or not, that the path leads to.
@@ -319,7 +334,7 @@ void FileWriter::commit() {
   if (fsync(file_) != 0) refuse("fsync", errno);
   // The names of the shards must be durable before that of the index.
   if (const int code = shards_.empty() ? 0 : directory.sync()) refuse("fsync of the directory", code);
-  directory.lock();
+  lock(directory, target_, path_, where_, "written");
   OldShards old(target_);
   if (rename(partial_.c_str(), target_.c_str()) != 0) refuse("rename", errno);
   old.keep_note();
@@ -336,7 +351,7 @@ bool remove_file(const fs::path& path, Where where) {
   const fs::path target = file_at(path, where, "removed");
   remove_left_behind(target);
   const Directory directory(directory_of(target));
-  directory.lock();
+  lock(directory, target, path, where, "removed");
   std::error_code code;
   if (!fs::exists(target, code)) return false;
   InputFile file(target, where);

@@ -1,15 +1,18 @@
 // A process killed at any system call of a save leaves the old checkpoint or the new one, whole. The calls are
 // interposed: this program's own write(), fsync(), rename() and unlink() come before those of the C library, and so do
-// its read().
+// its read() and usleep().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <fstream>
+#include <functional>
 
 #include "graphsink/checkpoint.h"
 #include "temporary_directory.h"
@@ -24,6 +27,9 @@ Moment moment = Moment::before;
 // Set in the test itself: which call fails.
 int calls_until_failure = -1;
 bool reads_fail = false;
+
+// Called by usleep() instead of any sleep, if there is one.
+std::function<void()> on_sleep;
 
 bool fails_here() { return calls_until_failure >= 0 && calls_until_failure-- == 0; }
 bool dies_here() { return calls_until_death >= 0 && calls_until_death-- == 0; }
@@ -56,6 +62,12 @@ ssize_t write(int file, const void* data, size_t size) {
   if (!reads_fail) return syscall(SYS_read, file, data, size);
   errno = EIO;
   return -1;
+}
+int usleep(useconds_t microseconds) {
+  const timespec pause{0, static_cast<long>(microseconds) * 1000};
+  if (!on_sleep) return nanosleep(&pause, nullptr);
+  on_sleep();
+  return 0;
 }
 int fsync(int file) {
   return interposed([&] { return static_cast<int>(syscall(SYS_fsync, file)); });
@@ -235,6 +247,50 @@ TEST_P(ShardedCrash, AnIndexThatCannotBeReadForAMomentLosesNothing) {
   require_writable(path);
   EXPECT_EQ(value_at(path), before);
   EXPECT_EQ(files_in(directory), old == Old::shards ? 4 : before);
+}
+
+struct LockedDirectory : testing::Test {
+  TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "checkpoint";
+  int lock = ::open(directory.path().c_str(), O_RDONLY | O_DIRECTORY);
+  int sleeps = 0;
+
+  LockedDirectory() {
+    write_checkpoint(path, checkpoint_of(1), kShards);
+    flock(lock, LOCK_EX);
+  }
+  ~LockedDirectory() override {
+    on_sleep = nullptr;
+    close(lock);
+  }
+};
+
+TEST_F(LockedDirectory, IsAwaited) {
+  on_sleep = [&] {
+    if (++sleeps == 3) flock(lock, LOCK_UN);
+  };
+  write_checkpoint(path, checkpoint_of(2), kShards);
+  EXPECT_EQ(sleeps, 3);
+  EXPECT_EQ(value_at(path), 2);
+}
+
+TEST_F(LockedDirectory, IsNotAwaitedForEver) {
+  on_sleep = [&] { ++sleeps; };
+  const auto refusal_of = [&](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_FALSE(e.remedy().empty());
+      return e.problem();
+    }
+    return std::string("done");
+  };
+  const std::string why = "another process has locked the directory " + directory.path().string();
+  EXPECT_EQ(refusal_of([&] { write_checkpoint(path, checkpoint_of(2), kShards); }), "cannot be written: " + why);
+  EXPECT_GT(sleeps, 0);
+  EXPECT_EQ(refusal_of([&] { remove_checkpoint(path); }), "cannot be removed: " + why);
+  EXPECT_EQ(value_at(path), 1);
+  EXPECT_EQ(files_in(directory), 4);
 }
 
 TEST_P(ShardedCrash, OfTheCleaningOfWhatAnotherLeftBehindLosesNothing) {
