@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes build/arm64-root, the headers and libraries of 64-bit ARM that cmake/arm64.cmake compiles against and qemu-user
-# loads. They are unpacked from Debian's packages: nothing is installed, and no program of them runs.
+# loads. They are unpacked from Debian's packages: nothing is installed, and no program of them runs. The libraries of
+# graphsink::images are not among them: images are not tested on 64-bit ARM.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/arm64-root
