@@ -258,7 +258,7 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(shapes["chain.safetensors"], {"state": []})
             charmlp = shapes["charmlp.safetensors"]
             self.assertEqual(charmlp["feed.0"], [5, 8, 8])  # with the 3 steps of warm-up
-            self.assertEqual(charmlp["feed.1"], [5, 8])
+            self.assertEqual(charmlp["feed.1"], [5, 8, 1])
             self.assertEqual(charmlp["w1"], [32, 16])
 
     def test_explain(self):

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "image_files.h"
@@ -16,6 +18,9 @@ using testing::label_of;
 using testing::png_file;
 using testing::refusal_of;
 using testing::sample_of;
+
+// The system's words, which are those of the process's language.
+std::string reason(int code) { return std::generic_category().message(code); }
 
 // A grey image of 2 x 2 pixels.
 std::string image(char pixel) { return png_file({.height = 2, .width = 2, .rows = std::string(4, pixel)}); }
@@ -86,8 +91,8 @@ TEST_F(FolderSourceTest, FoldersWithoutImagesAreRefused) {
   fs::create_directory(directory_ / "dog");
   expect_words(refusal(), {"expected images in its 1 folders, seen none"});
   expect_words(refusal_of([&] { image_folder_source(directory_ / "nowhere"); }),
-               {"nowhere", "cannot read the folder: No such file or directory"});
-  expect_words(refusal_of([&] { image_folder_source(directory_ / "a.png"); }), {"a.png", "Not a directory"});
+               {"nowhere", "cannot read the folder: " + reason(ENOENT)});
+  expect_words(refusal_of([&] { image_folder_source(directory_ / "a.png"); }), {"a.png", reason(ENOTDIR)});
   fs::create_symlink("gone", directory_ / "dog" / "link.png");
   expect_words(refusal(), {"link.png", "cannot open"});
 }
@@ -111,7 +116,7 @@ TEST_F(FolderSourceTest, AFileThatWasChangedOrHasGoneIsAnError) {
   fs::last_write_time(b, time);
   expect_words(refusal_of([&] { sample_of(*images, 1); }), {"dog/b.png", "was changed"});
   fs::remove(b);
-  expect_words(refusal_of([&] { sample_of(*images, 1); }), {"dog/b.png", "cannot open: No such file or directory"});
+  expect_words(refusal_of([&] { sample_of(*images, 1); }), {"dog/b.png", "cannot open: " + reason(ENOENT)});
   fs::remove_all(directory_ / "dog");
   expect_words(refusal_of([&] { sample_of(*images, 0); }), {"dog/a.png", "cannot open"});
 }
