@@ -167,12 +167,15 @@ struct TrainResult {
 // Trains a program with the batches of a loader:
 //
 //   gs::Loader loader(program, source, order, {{"image", x}, {"label", t}}, {.workers = 4});
-//   gs::TrainResult result = gs::train(program, loader,
-//                                      {.steps = 10'000, .records = {"loss"}, .save = {.folder = "run1", .every =
-//                                      1000}});
+//   gs::TrainOptions options{.steps = 10'000, .records = {"loss"}};
+//   options.save = {.folder = "run1", .every = 1000};
+//   gs::TrainResult result = gs::train(program, loader, options);
 //
 // The same steps see the same batches whatever the options say, so that a training that goes on from a file ends with
 // the bits of one that was never interrupted. It is built on public calls: next(), run(), records(), snapshot().
+//
+// Values of TrainOptions::records that steps before have left unread are dropped, by evaluate() too. While it runs,
+// nobody else gives steps to the program.
 //
 // Used by the thread that uses the program. Throws Error for options that do not fit; if a step fails, for example
 // because a number is not finite: with the loader at the batch of that step; and what the loader, the functions of the
