@@ -86,7 +86,7 @@ struct Patience {
 
 // A function that is called between two launches at each multiple of a number of steps: to write a rate, or to look at
 // a Variable. If it throws, the training ends, and one that goes on from its file begins with all that was to be done
-// at that step.
+// at that step. Without a file it is left out.
 struct StepAction {
   std::int64_t every = 0;
   std::function<void(std::int64_t steps)> act{};

@@ -318,7 +318,26 @@ TEST_P(OnDevice, PatienceEndsATraining) {
   EXPECT_TRUE(contains(message_of([&] { train(p, loader, options); }), "no metric \"loss\"; remedy: it has \"error\""));
 }
 
+// While one exists, SIGINT does what it does by default: a shell that starts a program in the background has it
+// ignored.
+class DefaultInterrupt {
+ public:
+  DefaultInterrupt() {
+    struct sigaction by_default = {};
+    by_default.sa_handler = SIG_DFL;
+    sigemptyset(&by_default.sa_mask);
+    sigaction(SIGINT, &by_default, &before_);
+  }
+  ~DefaultInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+  DefaultInterrupt(const DefaultInterrupt&) = delete;
+  DefaultInterrupt& operator=(const DefaultInterrupt&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
 TEST_P(OnDevice, AFunctionOrAnInterruptEndsATraining) {
+  const DefaultInterrupt by_default;
   Fit fit;
   Program p = compile(fit.g);
   Loader loader(p, numbers(), order(), {{"x", fit.x}});
@@ -335,7 +354,23 @@ TEST_P(OnDevice, AFunctionOrAnInterruptEndsATraining) {
   EXPECT_EQ(after.sa_handler, SIG_DFL) << "the process is as it was";
 }
 
+// Who has SIGINT ignored, or handles it, keeps it.
+TEST_P(OnDevice, AnInterruptThatIsIgnoredEndsNothing) {
+  const DefaultInterrupt restores;
+  std::signal(SIGINT, SIG_IGN);
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}});
+  TrainOptions options = quiet({.steps = 30, .steps_per_launch = 4});
+  options.actions.push_back({20, [](std::int64_t) { raise(SIGINT); }});
+  EXPECT_EQ(train(p, loader, options).end, TrainEnd::steps);
+  struct sigaction after = {};
+  sigaction(SIGINT, nullptr, &after);
+  EXPECT_EQ(after.sa_handler, SIG_IGN);
+}
+
 TEST(Train, ASecondInterruptEndsTheProcess) {
+  const DefaultInterrupt by_default;
   const pid_t child = fork();
   if (child == 0) {
     Fit fit;
