@@ -1,0 +1,117 @@
+"""graphsink turns a training or inference graph, or the parts of it that allow it, into CUDA Graphs launched in one call.
+
+    import graphsink as gs
+
+A graph is built by functions on Values (gs.relu, gs.matmul, operators), either by hand in a gs.Graph or by a function
+under @gs.program. compile() plans it for a device and returns a Program, which runs steps. Names, defaults and errors are
+those of the C++ library; options are keyword arguments, shapes tuples, dtypes those of NumPy.
+"""
+from __future__ import annotations
+
+import os as _os
+from collections.abc import Mapping as _Mapping
+from typing import Any as _Any
+
+import numpy as _np
+
+from graphsink import _core
+from graphsink._core import *  # noqa: F403
+from graphsink._core import Checkpoint, Eager, Graph, Program, Restored, Value, Variable
+from graphsink import _trees
+from graphsink._context import current_eager as _current_eager
+from graphsink._context import current_graph, eager
+from graphsink._control import grad, if_, scan, switch_, while_
+from graphsink._error import Error
+from graphsink._optim import Adamw, ParameterGroup, Sgd, adamw, apply, exponential_average, sgd
+from graphsink._program import Step, Traced, feed, input, program
+from graphsink._types import bf16
+
+_core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
+
+f32 = _np.dtype(_np.float32)
+f64 = _np.dtype(_np.float64)
+f16 = _np.dtype(_np.float16)
+i32 = _np.dtype(_np.int32)
+i64 = _np.dtype(_np.int64)
+u8 = _np.dtype(_np.uint8)
+boolean = _np.dtype(_np.bool_)
+
+__version__: str = _core.version()
+
+
+class _Cuda:
+    """gs.cuda(0) is a CUDA device, and gs.cuda.is_available() says whether there is one."""
+
+    def __call__(self, index: int = 0) -> _core.DeviceId:
+        return _core.cuda(index)
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether a CUDA device can be used: there is one, with its driver, and this build has CUDA."""
+        return _core.cuda_device_count() > 0
+
+
+cuda = _Cuda()
+
+
+def tensor(data: _Any, dtype: _Any = None) -> Value:
+    """A Value of these elements: within gs.eager() one that is computed already, within a function of @gs.program a constant
+    of its graph. An array keeps its dtype; numbers become `dtype`, or f32."""
+    graph = current_graph()
+    if graph is not None:
+        return graph.constant(data, dtype)
+    current = _current_eager()
+    if current is None:
+        raise TypeError("gs.tensor() belongs to no graph here; use it within gs.eager() or a function of @gs.program, or call "
+                        "Graph.constant() or Eager.tensor()")
+    return current.tensor(data, dtype)
+
+
+def variables(tree: _Any, prefix: str = "") -> _Any:
+    """Variables for a tree of arrays, in the form of the tree: those of {"layer": {"w": ...}} are named "layer.w"."""
+    names = [f"{prefix}.{name}" if prefix and name else prefix or name for name in _trees.names(tree)]
+    made = [Variable(name, leaf) for name, leaf in zip(names, _trees.leaves(tree))]
+    return _trees.like(tree, iter(made))
+
+
+def snapshot(of: Program | Step | _Any) -> Checkpoint:
+    """Copies the Variables of a program, and the number of its next step; or those of a tree of Variables."""
+    of = getattr(of, "program", of)
+    if isinstance(of, Program):
+        return _core.snapshot_program(of)
+    return _core.snapshot_variables(_trees.leaves(of))
+
+
+def restore(to: Program | Step | _Any, checkpoint: Checkpoint, **options: _Any) -> Restored:
+    """Writes each tensor to the Variable of the same name, of a program, whose step becomes that of the checkpoint, or of a
+    tree of Variables. Everything is checked before anything is written.
+
+    allow_missing: Variables that are not in the checkpoint keep their values. allow_unused: tensors without a Variable are
+    ignored. convert: elements are converted to the Variable's dtype. without_step: a program keeps its step. log: a function
+    that takes warnings."""
+    to = getattr(to, "program", to)
+    if isinstance(to, Program):
+        return _core.restore_program(to, checkpoint, **options)
+    return _core.restore_variables(_trees.leaves(to), checkpoint, **options)
+
+
+def save(path: _Any, of: Program | Step | _Any, metadata: _Mapping[str, str] | None = None) -> None:
+    """Writes snapshot(of) to a safetensors file, so that after a crash the file is the one before or the new one."""
+    copied = snapshot(of)
+    write = Checkpoint(copied.tensors, {**copied.metadata, **(metadata or {})})
+    _core.write_checkpoint(path, write)
+
+
+def load(path: _Any, to: Program | Step | _Any, **options: _Any) -> Restored:
+    """restore(to, read_checkpoint(path))."""
+    return restore(to, _core.read_checkpoint(path), **options)
+
+
+def state_dict(of: Program | Step | _Any) -> dict[str, _Any]:
+    """The Variables of a program, or of a tree, as arrays by name."""
+    return {name: made.numpy() for name, made in snapshot(of).tensors.items()}
+
+
+def load_state_dict(to: Program | Step | _Any, state: _Mapping[str, _Any], **options: _Any) -> Restored:
+    """Writes arrays, such as those of a state_dict() of PyTorch on the CPU, to the Variables of the same names."""
+    return restore(to, Checkpoint({name: data for name, data in state.items()}), without_step=True, **options)

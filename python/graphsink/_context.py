@@ -1,0 +1,43 @@
+"""The graph or the Eager that the current task builds with."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from graphsink import _core
+
+_graph: ContextVar[_core.Graph | None] = ContextVar("graphsink_graph", default=None)
+_eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=None)
+
+
+def current_graph() -> _core.Graph | None:
+    """The graph that is being traced by this task, or None."""
+    return _graph.get()
+
+
+def current_eager() -> _core.Eager | None:
+    return _eager.get()
+
+
+@contextmanager
+def tracing(graph: _core.Graph) -> Iterator[_core.Graph]:
+    """Within it, `graph` is the graph of Variables and numbers that are assigned, and of gs.tensor()."""
+    graph_before, eager_before = _graph.set(graph), _eager.set(None)
+    try:
+        yield graph
+    finally:
+        _eager.reset(eager_before)
+        _graph.reset(graph_before)
+
+
+@contextmanager
+def eager(device: _core.DeviceId | None = None) -> Iterator[_core.Eager]:
+    """Within it, gs.tensor() makes Values that are computed as soon as the op that makes them returns."""
+    made = _core.Eager(device if device is not None else _core.cpu())
+    graph_before, eager_before = _graph.set(None), _eager.set(made)
+    try:
+        yield made
+    finally:
+        _eager.reset(eager_before)
+        _graph.reset(graph_before)

@@ -1,0 +1,185 @@
+"""@gs.program: functions that are traced into graphs."""
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphsink import _context, _core, _picture, _trees
+from graphsink._types import DTypeLike
+
+
+@dataclass(frozen=True)
+class InputType:
+    """The type of a parameter of a traced function: gs.input() or gs.feed() as its annotation."""
+
+    dtype: Any
+    shape: tuple[int | _core.Dim, ...]
+    is_feed: bool
+
+
+def _input_type(dtype: DTypeLike, dims: Sequence[Any], is_feed: bool) -> Any:
+    if len(dims) == 1 and isinstance(dims[0], (list, tuple)):
+        dims = dims[0]
+    return InputType(dtype, tuple(dims), is_feed)
+
+
+def input(dtype: DTypeLike, *dims: Any) -> Any:
+    """Annotation of a parameter of a traced function that is an input: data that are the same for every step of a run."""
+    return _input_type(dtype, dims, False)
+
+
+def feed(dtype: DTypeLike, *dims: Any) -> Any:
+    """Annotation of a parameter of a traced function that is a feed: one slice of this shape for each step of a run."""
+    return _input_type(dtype, dims, True)
+
+
+class Step:
+    """A traced function on a device: a Program whose inputs and feeds are the parameters of the function."""
+
+    def __init__(self, program: _core.Program, graph: _core.Graph, result: Any, output_names: list[str]):
+        self.program = program
+        self.graph = graph
+        self._result = result
+        self._output_names = output_names
+
+    def write(self, **data: Any) -> None:
+        """Gives data to inputs and feeds, by the names of the parameters."""
+        for name, array in data.items():
+            self.program.write(name, array)
+
+    def run(self, mode: _core.Mode = _core.Mode.sink, *, steps: int = 1, stream: Any = None) -> None:
+        """Runs steps: see Program.run()."""
+        self.program.run(mode, steps=steps, stream=stream)
+
+    def result(self) -> Any:
+        """What the last step returned: arrays in the form of what the function returns. Waits for all steps."""
+        return _trees.like(self._result, iter([self.program.output(name) for name in self._output_names]))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def _repr_html_(self) -> str:
+        return _picture.html_of(self.program.explain_json())
+
+
+class Traced:
+    """A function that builds a graph, made by @gs.program."""
+
+    def __init__(self, function: Callable[..., Any], target: _core.DeviceId | None, options: dict[str, Any]):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._target = target
+        self._options = options
+        self._steps: dict[Any, Step] = {}
+        self._signature = inspect.signature(function)
+        self._types = self._annotated_types()
+
+    def _annotated_types(self) -> dict[str, InputType]:
+        """Types of the parameters that are annotated with gs.input() or gs.feed()."""
+        hints = {name: p.annotation for name, p in self._signature.parameters.items()}
+        if any(isinstance(hint, str) for hint in hints.values()):
+            # from __future__ import annotations: the names are those of the function's module and closure.
+            closure = inspect.getclosurevars(self._function).nonlocals
+            scope = {**self._function.__globals__, **closure}
+            hints = {name: eval(h, scope) if isinstance(h, str) and "feed(" in h or isinstance(h, str) and "input(" in h  # noqa: S307
+                     else h for name, h in hints.items()}
+        return {name: hint for name, hint in hints.items() if isinstance(hint, InputType)}
+
+    def trace(self, types: dict[str, InputType] | None = None) -> tuple[_core.Graph, Any, list[str]]:
+        """Calls the function with the inputs of a new graph. Returns the graph, what the function returned, and the names of
+        the outputs that its leaves became."""
+        all_types = {**self._types, **(types or {})}
+        graph = _core.Graph()
+        arguments = {}
+        with _context.tracing(graph):
+            for name, parameter in self._signature.parameters.items():
+                if name in all_types:
+                    kind = all_types[name]
+                    add = graph.feed if kind.is_feed else graph.input
+                    arguments[name] = add(name, kind.dtype, kind.shape)
+                elif parameter.default is inspect.Parameter.empty:
+                    raise TypeError(f"{self._function.__name__}: the type of the parameter {name!r} is not known; annotate it, for "
+                                    f"example {name}: gs.feed(gs.f32, 32, 784), or call the function with arrays")
+            result = self._function(**arguments)
+            return graph, result, _add_outputs(graph, result)
+
+    def compile(self, target: _core.DeviceId | None = None, **options: Any) -> Step:
+        """Traces the function, whose parameters must be annotated, and compiles it: see gs.compile() for the options."""
+        return self._compile(None, target if target is not None else self._target, {**self._options, **options})
+
+    def _compile(self, types: dict[str, InputType] | None, target: _core.DeviceId | None, options: dict[str, Any]) -> Step:
+        graph, result, names = self.trace(types)
+        made = _core.compile(graph, target if target is not None else _core.cpu(), **options)
+        return Step(made, graph, result, names)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters
+        that are not annotated are inputs of the types of the arrays, and numbers are f32."""
+        bound = self._signature.bind(*args, **kwargs)
+        arrays = {name: value if hasattr(value, "shape") else _as_array(value) for name, value in bound.arguments.items()}
+        types = {name: InputType(array.dtype, tuple(array.shape), False)
+                 for name, array in arrays.items() if name not in self._types}
+        key = tuple((name, str(kind.dtype), kind.shape) for name, kind in types.items())
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = self._compile(types, self._target, self._options)
+        step.write(**arrays)
+        step.run()
+        return step.result()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Methods are traced with their object bound."""
+        if instance is None:
+            return self
+        return Traced(typing.cast(Any, self._function).__get__(instance, owner), self._target, self._options)
+
+
+def _as_array(value: Any) -> np.ndarray[Any, Any]:
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _add_outputs(graph: _core.Graph, result: Any) -> list[str]:
+    """Makes outputs of the leaves of what a traced function has returned. The entries of a dict are named by its keys, and
+    those that are float scalars are recorded in every step."""
+    names = [name or "output" for name in _trees.names(result)]
+    for name, leaf in zip(names, _trees.leaves(result)):
+        graph.output(name, leaf)
+        if isinstance(result, dict) and isinstance(leaf, _core.Value) and leaf.shape == () and _is_float(leaf.dtype):
+            graph.record(name, leaf)
+    return names
+
+
+def _is_float(dtype: Any) -> bool:
+    return dtype == "bfloat16" or getattr(dtype, "kind", "f") == "f"
+
+
+@typing.overload
+def program(function: Callable[..., Any], /) -> Traced: ...
+@typing.overload
+def program(*, target: _core.DeviceId | None = None, **options: Any) -> Callable[[Callable[..., Any]], Traced]: ...
+def program(function: Callable[..., Any] | None = None, /, *, target: _core.DeviceId | None = None, **options: Any) -> Any:
+    """Makes a function a program: it is called once for each signature, with the inputs of a graph as arguments, and what it
+    builds is compiled. Control flow that depends on data is written with gs.if_(), gs.while_() and gs.scan().
+
+        @gs.program
+        def train(x: gs.feed(gs.f32, 32, 784), t: gs.feed(gs.i32, 32)):
+            loss = gs.cross_entropy(gs.relu(x @ w1) @ w2, t)
+            gs.adamw(loss, [w1, w2])
+            return {"loss": loss}
+
+        step = train.compile(target=gs.cuda(0))
+        step.write(x=images, t=labels)
+        step.run(steps=100)
+        print(step.records("loss"))
+
+    Or `train(images, labels)`, which runs one step and returns arrays. Options are those of gs.compile()."""
+    if function is not None:
+        return Traced(function, target, options)
+    return lambda made: Traced(made, target, options)

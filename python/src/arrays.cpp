@@ -1,0 +1,123 @@
+#include "arrays.h"
+
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "casters.h"
+
+namespace graphsink::python {
+
+namespace {
+
+using AnyArray = nb::ndarray<nb::ro>;
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+  using Code = nb::dlpack::dtype_code;
+  Code code = Code::Float;
+  if (dtype == bf16) code = Code::Bfloat;
+  if (dtype == i32 || dtype == i64) code = Code::Int;
+  if (dtype == u8) code = Code::UInt;
+  if (dtype == boolean) code = Code::Bool;
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
+}
+
+DType dtype_of_array(const AnyArray& array, const Where& where) {
+  for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
+    if (array.dtype() == dlpack_dtype(dtype)) return dtype;
+  throw Error("array", where,
+              "the dtype (DLPack code " + std::to_string(array.dtype().code) + ", " +
+                  std::to_string(array.dtype().bits) + " bits) is not one of graphsink",
+              "convert the array, for example with .astype(numpy.float32)");
+}
+
+// Copies the elements of an array with steps of its own, row by row of the last axis.
+void copy_strided(const AnyArray& array, std::size_t bytes, std::byte* to) {
+  const std::size_t rank = array.ndim();
+  const std::size_t row = rank == 0 ? 1 : array.shape(rank - 1);
+  const std::int64_t step = rank == 0 ? 1 : array.stride(rank - 1);
+  const auto* from = static_cast<const std::byte*>(array.data());
+  std::vector<std::size_t> at(rank, 0);
+  for (std::size_t done = 0; done < array.size(); done += row) {
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d + 1 < rank; ++d) offset += static_cast<std::int64_t>(at[d]) * array.stride(d);
+    for (std::size_t i = 0; i < row; ++i, to += bytes)
+      std::memcpy(to, from + (offset + static_cast<std::int64_t>(i) * step) * static_cast<std::int64_t>(bytes), bytes);
+    for (std::size_t d = rank > 0 ? rank - 1 : 0; d-- > 0;) {
+      if (++at[d] < array.shape(d)) break;
+      at[d] = 0;
+    }
+  }
+}
+
+bool is_contiguous(const AnyArray& array) {
+  std::int64_t expected = 1;
+  for (std::size_t d = array.ndim(); d-- > 0;) {
+    if (array.shape(d) != 1 && array.stride(d) != expected) return false;
+    expected *= static_cast<std::int64_t>(array.shape(d));
+  }
+  return true;
+}
+
+Tensor copy_of(const AnyArray& array, const Where& where) {
+  if (array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value) {
+    throw Error("array", where, "its memory is that of a device, not of the host",
+                "give the program the memory itself with bind_memory(), or copy it to the host");
+  }
+  std::vector<std::int64_t> sizes;
+  for (std::size_t d = 0; d < array.ndim(); ++d) sizes.push_back(static_cast<std::int64_t>(array.shape(d)));
+  Tensor tensor(dtype_of_array(array, where), Shape(std::span<const std::int64_t>(sizes), where), where);
+  if (tensor.bytes() == 0) return tensor;
+  if (is_contiguous(array)) {
+    std::memcpy(tensor.data(), array.data(), tensor.bytes());
+  } else {
+    copy_strided(array, size_of(tensor.dtype()), tensor.data());
+  }
+  return tensor;
+}
+
+}  // namespace
+
+Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& where) {
+  if (nb::isinstance<Tensor>(object)) return *nb::inst_ptr<Tensor>(object);
+  if (nb::isinstance<Value>(object)) {
+    throw Error("array", where, "a Value of a graph has no elements before a program runs",
+                "use gs.Eager, or make it an output() and ask the Program for it");
+  }
+  AnyArray array;
+  if (nb::try_cast(object, array)) return copy_of(array, where);
+  // Numbers, lists of them, and NumPy's scalars and arrays of byte orders and dtypes that DLPack does not have.
+  nb::object made = nb::module_::import_("graphsink._arrays")
+                        .attr("from_numbers")(object, wanted ? dtype_object(*wanted) : nb::none());
+  if (!nb::try_cast(made, array)) {
+    throw Error("array", where, "no array of " + nb::cast<std::string>(nb::str(made.attr("dtype"))) + " can be used",
+                "convert it, for example with .astype(numpy.float32)");
+  }
+  Tensor tensor = copy_of(array, where);
+  return wanted == bf16 && tensor.dtype() == f32 ? tensor.to(bf16, where) : tensor;
+}
+
+nb::object array_of(void* memory, const TensorType& type, nb::handle owner, bool is_writable) {
+  std::vector<std::size_t> sizes;
+  for (std::int64_t size : type.shape.dims()) sizes.push_back(static_cast<std::size_t>(size));
+  const nb::dlpack::dtype dtype = dlpack_dtype(type.dtype);
+  if (is_writable)
+    return nb::cast(nb::ndarray<nb::numpy>(memory, sizes.size(), sizes.data(), owner, nullptr, dtype),
+                    nb::rv_policy::reference);
+  return nb::cast(nb::ndarray<nb::numpy, nb::ro>(memory, sizes.size(), sizes.data(), owner, nullptr, dtype),
+                  nb::rv_policy::reference);
+}
+
+nb::object to_array(Tensor&& tensor) {
+  auto kept = std::make_unique<Tensor>(tensor.dtype() == bf16 ? tensor.to(f32) : std::move(tensor));
+  Tensor& of = *kept;
+  nb::capsule owner(kept.release(), [](void* memory) noexcept { delete static_cast<Tensor*>(memory); });
+  return array_of(of.data(), of.type(), owner, true);
+}
+
+}  // namespace graphsink::python

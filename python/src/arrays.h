@@ -1,0 +1,28 @@
+// Arrays of Python become Tensors, and Tensors arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "graphsink/error.h"
+#include "graphsink/tensor.h"
+
+namespace nb = nanobind;
+
+namespace graphsink::python {
+
+// Copies what NumPy, PyTorch, JAX and others give by DLPack or the buffer protocol, in any order of its elements; a
+// Tensor; or numbers and nested lists of them, which become `wanted`, or else what NumPy makes of them. An array keeps
+// its dtype. Throws Error for memory of a GPU, for a dtype that graphsink does not have, and for numbers that `wanted`
+// cannot hold; TypeError for any other object.
+Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& where);
+
+// A NumPy array that owns the memory of the tensor: nothing is copied. NumPy has no bf16, so that bf16 becomes f32,
+// which holds the same numbers.
+nb::object to_array(Tensor&& tensor);
+
+// A NumPy array of memory that `owner` keeps alive.
+nb::object array_of(void* memory, const TensorType& type, nb::handle owner, bool is_writable);
+
+}  // namespace graphsink::python

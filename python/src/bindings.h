@@ -1,0 +1,34 @@
+// The parts of the module, each in a file of its own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "arrays.h"
+#include "casters.h"
+#include "handles.h"
+
+namespace graphsink::python {
+
+// While it lives, other Python threads run. For every call that waits, or takes a lock that a thread may hold which
+// waits for the GIL.
+using WithoutGil = nb::gil_scoped_release;
+
+// The graph that is being traced (graphsink/_context.py). Throws Error if there is none.
+const GraphHandle& current_graph(const Where& where);
+// The Value that an operand stands for; that of a Variable belongs to the graph that is being traced.
+Value value_of(const Operand& operand, const Where& where);
+
+void bind_errors(nb::module_& m);
+void bind_types(nb::module_& m);    // devices, modes, dimensions, buckets, Tensor
+void bind_graph(nb::module_& m);    // Value, Variable, Graph, Scope
+void bind_ops(nb::module_& m);      // made from ops.h and select.h by make_ops.py
+void bind_control(nb::module_& m);  // if_, switch_, while_, scan, grad
+void bind_optimizers(nb::module_& m);
+void bind_options(nb::module_& m);  // CompileOptions
+void bind_reports(nb::module_& m);  // what a Program tells about itself
+void bind_program(nb::module_& m);
+void bind_files(nb::module_& m);  // checkpoints
+void bind_data(nb::module_& m);   // sources, orders, Loader
+void bind_train(nb::module_& m);
+
+}  // namespace graphsink::python

@@ -1,0 +1,158 @@
+// Checkpoints: named tensors in safetensors files, and their way from and to Variables.
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+
+#include <map>
+
+#include "bindings.h"
+#include "log.h"
+
+namespace graphsink::python {
+
+namespace {
+
+using Texts = std::map<std::string, std::string>;
+
+template <class Map>
+nb::dict dict_of(const Map& map) {
+  nb::dict dict;
+  for (const auto& [name, value] : map) dict[nb::str(name.data(), name.size())] = value;
+  return dict;
+}
+
+void bind_checkpoint(nb::module_& m) {
+  nb::class_<Checkpoint>(m, "Checkpoint",
+                         "Named tensors, and texts that belong to them: what a safetensors file holds.")
+      .def(
+          "__init__",
+          [](Checkpoint* self, nb::handle tensors, const Texts& metadata) {
+            const Where where = here();
+            Checkpoint made;
+            for (auto [name, data] : nb::cast<nb::dict>(tensors))
+              made.tensors.emplace(nb::cast<std::string>(name), to_tensor(data, std::nullopt, where));
+            made.metadata.insert(metadata.begin(), metadata.end());
+            new (self) Checkpoint(std::move(made));
+          },
+          nb::arg("tensors").sig("collections.abc.Mapping[str, graphsink._types.ArrayLike]"),
+          nb::arg("metadata") = Texts{}, "Copies the arrays.")
+      .def_prop_ro(
+          "tensors", [](const Checkpoint& self) { return dict_of(self.tensors); },
+          nb::sig("def tensors(self) -> dict[str, Tensor]"), "Copies of the tensors, by name.")
+      .def_prop_ro(
+          "metadata", [](const Checkpoint& self) { return dict_of(self.metadata); },
+          nb::sig("def metadata(self) -> dict[str, str]"))
+      .def_prop_ro(
+          "unsupported", [](const Checkpoint& self) { return dict_of(self.unsupported); },
+          nb::sig("def unsupported(self) -> dict[str, str]"),
+          "The dtypes, by name, of tensors that were not loaded because graphsink does not have these dtypes.")
+      .def_ro("source", &Checkpoint::source, "The file it was read from; may be empty.")
+      .def(
+          "number", [](const Checkpoint& self, const std::string& name) { return self.number(name, here()); },
+          nb::arg("name"), "A whole number in the metadata. Raises Error if there is none.");
+  nb::class_<Restored>(m, "Restored", "Names of what restore() has loaded, and has not.")
+      .def_ro("loaded", &Restored::loaded)
+      .def_ro("missing", &Restored::missing)
+      .def_ro("unused", &Restored::unused)
+      .def_ro("converted", &Restored::converted);
+}
+
+void bind_checkpoint_files(nb::module_& m) {
+  m.def(
+      "read_checkpoint",
+      [](const FilePath& path) {
+        const Where where = here();
+        WithoutGil others_run;
+        return read_checkpoint(path.path, where);
+      },
+      nb::arg("path"),
+      "Reads a safetensors file, or the index of several. Raises Error with the path, the field and the reason for one "
+      "that "
+      "is not well-formed.");
+  m.def(
+      "read_checkpoint_metadata",
+      [](const FilePath& path) {
+        const Where where = here();
+        WithoutGil others_run;
+        return read_checkpoint_metadata(path.path, where);
+      },
+      nb::arg("path"), "The same without the tensors.");
+  m.def(
+      "write_checkpoint",
+      [](const FilePath& path, const Checkpoint& checkpoint, std::size_t most_bytes_per_file) {
+        const Where where = here();
+        WithoutGil others_run;
+        write_checkpoint(path.path, checkpoint, {.most_bytes_per_file = most_bytes_per_file}, where);
+      },
+      nb::arg("path"), nb::arg("checkpoint"), nb::kw_only(), nb::arg("most_bytes_per_file") = 0,
+      "Writes a checkpoint so that after a crash at any moment `path` is either what it was before or all of the new "
+      "one. "
+      "With most_bytes_per_file, larger ones are written to several files and an index.");
+  m.def(
+      "remove_checkpoint",
+      [](const FilePath& path) {
+        const Where where = here();
+        WithoutGil others_run;
+        return remove_checkpoint(path.path, where);
+      },
+      nb::arg("path"), "Removes a checkpoint and its shards. Returns False if there is none.");
+  m.def(
+      "require_writable", [](const FilePath& path) { require_writable(path.path, here()); }, nb::arg("path"),
+      "Raises the Error that write_checkpoint() would raise before it writes.");
+  m.def(
+      "newest_checkpoint", [](const FilePath& folder) { return newest_checkpoint(folder.path); }, nb::arg("folder"),
+      "The newest file that train() has saved in a folder; an empty path if there is none.");
+}
+
+void bind_snapshots(nb::module_& m) {
+  m.def(
+      "snapshot_program",
+      [](ProgramHandle& program) {
+        const Where where = here();
+        WithoutGil others_run;
+        return snapshot(*program.program, where);
+      },
+      nb::arg("program"), "Copies the program's Variables, by their names, and the number of its next step.");
+  m.def(
+      "snapshot_variables",
+      [](const std::vector<Variable>& variables) {
+        const Where where = here();
+        WithoutGil others_run;
+        return snapshot(variables, where);
+      },
+      nb::arg("variables"));
+  m.def(
+      "restore_program",
+      [](ProgramHandle& program, const Checkpoint& checkpoint, bool allow_missing, bool allow_unused, bool convert,
+         bool without_step, nb::handle log) {
+        const Where where = here();
+        const RestoreOptions options{allow_missing, allow_unused, convert, without_step, log_function(log)};
+        WithoutGil others_run;
+        return restore(*program.program, checkpoint, options, where);
+      },
+      nb::arg("program"), nb::arg("checkpoint"), nb::kw_only(), nb::arg("allow_missing") = false,
+      nb::arg("allow_unused") = false, nb::arg("convert") = false, nb::arg("without_step") = false,
+      nb::arg("log").none() = nb::none(),
+      "Writes each tensor to the program's Variable of the same name, and sets the program's step to the checkpoint's. "
+      "Everything is checked before anything is written.");
+  m.def(
+      "restore_variables",
+      [](const std::vector<Variable>& variables, const Checkpoint& checkpoint, bool allow_missing, bool allow_unused,
+         bool convert, nb::handle log) {
+        const Where where = here();
+        const RestoreOptions options{allow_missing, allow_unused, convert, true, log_function(log)};
+        WithoutGil others_run;
+        return restore(variables, checkpoint, options, where);
+      },
+      nb::arg("variables"), nb::arg("checkpoint"), nb::kw_only(), nb::arg("allow_missing") = false,
+      nb::arg("allow_unused") = false, nb::arg("convert") = false, nb::arg("log").none() = nb::none());
+}
+
+}  // namespace
+
+void bind_files(nb::module_& m) {
+  bind_checkpoint(m);
+  bind_checkpoint_files(m);
+  bind_snapshots(m);
+}
+
+}  // namespace graphsink::python

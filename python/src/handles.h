@@ -1,0 +1,48 @@
+// What Python holds of a Graph and of a Program: the C++ object, and the names by which Python reaches inputs and
+// records.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+
+namespace nb = nanobind;
+
+namespace graphsink::python {
+
+// A Graph shares its names with the Programs that are compiled from it.
+struct Names {
+  std::map<std::string, Value, std::less<>> inputs;                       // and feeds
+  std::map<std::string, std::vector<std::int64_t>, std::less<>> records;  // the shape of one value
+};
+
+struct GraphHandle {
+  Graph graph{};
+  std::shared_ptr<Names> names = std::make_shared<Names>();
+};
+
+struct ProgramHandle {
+  ProgramHandle(Program made, std::shared_ptr<Names> known)
+      : program(std::make_unique<Program>(std::move(made))), names(std::move(known)) {}
+  ProgramHandle(ProgramHandle&&) noexcept = default;
+  // Waits for the program's work without the GIL, which the functions of its ops may need meanwhile.
+  ~ProgramHandle() {
+    if (program == nullptr) return;
+    nb::gil_scoped_release others_run;
+    program.reset();
+  }
+
+  // The Value of an input or a feed, by its name or as itself. Throws Error for another name.
+  Value input(nb::handle name_or_value, const Where& where) const;
+
+  std::unique_ptr<Program> program;
+  std::shared_ptr<Names> names;
+};
+
+}  // namespace graphsink::python

@@ -1,0 +1,27 @@
+#include "interpreter.h"
+
+namespace nb = nanobind;
+
+namespace graphsink::python {
+
+bool is_running() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0;
+#else
+  return nb::is_alive() && Py_IsInitialized() != 0;
+#endif
+}
+
+std::shared_ptr<nb::object> keep(nb::handle object) {
+  return {new nb::object(nb::borrow(object)), [](nb::object* kept) {
+            if (is_running()) {
+              nb::gil_scoped_acquire gil;
+              delete kept;
+            } else {
+              kept->release();
+              delete kept;
+            }
+          }};
+}
+
+}  // namespace graphsink::python

@@ -1,0 +1,17 @@
+// Python objects that threads of the library hold, and may let go of when they do not have the GIL.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+namespace graphsink::python {
+
+// Whether Python code can still run in this process: the interpreter has not begun to end.
+bool is_running() noexcept;
+
+// Another reference to the object, which may be dropped by any thread. An object that is dropped after the interpreter
+// has begun to end is not freed.
+std::shared_ptr<nanobind::object> keep(nanobind::handle object);
+
+}  // namespace graphsink::python

@@ -1,0 +1,23 @@
+// The extension module graphsink._core. graphsink/__init__.py gives its names to users.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.h"
+
+NB_MODULE(_core, m) {
+  namespace py = graphsink::python;
+  m.doc() = "Bindings of the C++ library: use the package graphsink.";
+  m.def("set_package_folder", [](const std::string& folder) { py::set_package_folder(folder); });
+  m.def("version", &graphsink::version, "The version of the library that the package runs with.");
+  m.def("here", &py::here, "The line of Python that calls, outside of the package.");
+  py::bind_errors(m);
+  py::bind_types(m);
+  py::bind_graph(m);
+  py::bind_ops(m);
+  py::bind_control(m);
+  py::bind_optimizers(m);
+  py::bind_reports(m);
+  py::bind_options(m);
+  py::bind_program(m);
+  py::bind_files(m);
+}

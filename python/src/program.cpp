@@ -1,0 +1,300 @@
+// Program and Eager.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+
+#include <string_view>
+
+#include "bindings.h"
+
+namespace graphsink::python {
+
+namespace {
+
+// A stream of the caller's: an integer, as torch.cuda.Stream.cuda_stream has it, or an object with that attribute.
+std::optional<cudaStream_t> stream_of(nb::handle stream) {
+  if (stream.is_none()) return {};
+  nb::object number = PyObject_HasAttrString(stream.ptr(), "cuda_stream") != 0 ? stream.attr("cuda_stream")
+                      : PyObject_HasAttrString(stream.ptr(), "ptr") != 0       ? stream.attr("ptr")
+                                                                               : nb::borrow(stream);
+  return reinterpret_cast<cudaStream_t>(nb::cast<std::uintptr_t>(number));
+}
+
+void write(ProgramHandle& self, nb::handle input, nb::handle data, nb::handle stream) {
+  const Where where = here();
+  const Value value = self.input(input, where);
+  const Tensor tensor = to_tensor(data, value.dtype(where), where);
+  const WriteOptions options{.stream = stream_of(stream)};
+  WithoutGil others_run;
+  self.program->write(value, tensor, options, where);
+}
+
+// The values of a record, [values, ...shape of one].
+nb::object records_array(const ProgramHandle& self, const std::string& name, std::vector<double>&& values) {
+  std::vector<std::int64_t> sizes{-1};
+  if (auto found = self.names->records.find(name); found != self.names->records.end())
+    sizes.insert(sizes.end(), found->second.begin(), found->second.end());
+  std::int64_t of_one = 1;
+  for (std::size_t i = 1; i < sizes.size(); ++i) of_one *= sizes[i];
+  sizes[0] = static_cast<std::int64_t>(values.size()) / of_one;
+  return to_array(Tensor(Shape(std::span<const std::int64_t>(sizes)), values));
+}
+
+void bind_running(nb::class_<ProgramHandle>& type) {
+  type.def("write", write, nb::arg("input").sig("str | Value"), nb::arg("data").sig("graphsink._types.ArrayLike"),
+           nb::kw_only(), nb::arg("stream").none() = nb::none(),
+           "Gives data to an input or a feed, which is named or given as a Value. An input takes one tensor. A feed "
+           "takes one "
+           "slice, which every step uses, or one slice for each step of the coming run, along a new first dimension. "
+           "The "
+           "data is copied before the call returns. Numbers and lists become the dtype of the input; an array of "
+           "another "
+           "dtype or shape is an Error.")
+      .def(
+          "run",
+          [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
+            const Where where = here();
+            const RunOptions options{.steps = steps, .stream = stream_of(stream)};
+            WithoutGil others_run;
+            self.program->run(mode, options, where);
+          },
+          nb::arg("mode") = sink, nb::kw_only(), nb::arg("steps") = 1, nb::arg("stream").none() = nb::none(),
+          "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
+          "where the "
+          "plan allows it. Other Python threads run meanwhile. Raises Error, having changed nothing, if an input was "
+          "not "
+          "written or a feed has too few slices.")
+      .def(
+          "enqueue",
+          [](ProgramHandle& self, nb::handle stream) {
+            const Where where = here();
+            const std::optional<cudaStream_t> given = stream_of(stream);
+            WithoutGil others_run;
+            self.program->enqueue(given ? *given : nullptr, where);
+          },
+          nb::arg("stream"),
+          "Gives one step to a CUDA stream of the caller's. If the caller is capturing the stream, the step becomes a "
+          "part "
+          "of the caller's graph.")
+      .def(
+          "bind",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            self.program->bind(where);
+          },
+          "Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes.")
+      .def(
+          "sync",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            self.program->sync(where);
+          },
+          "Waits for all steps. Raises Error if a step failed, naming the op and the step, and with ErrorCode.stopped "
+          "if the "
+          "run stopped at a step (Graph.stop_when()).")
+      .def(
+          "poll",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            return self.program->poll(where);
+          },
+          "Returns whether everything that run() issued is done, without waiting for it. If it is, raises what sync() "
+          "would.");
+}
+
+void bind_results(nb::class_<ProgramHandle>& type) {
+  type.def(
+          "records",
+          [](ProgramHandle& self, const std::string& name) {
+            const Where where = here();
+            std::vector<double> values;
+            {
+              WithoutGil others_run;
+              values = self.program->records<double>(name, where);
+            }
+            return records_array(self, name, std::move(values));
+          },
+          nb::arg("name"), nb::sig("def records(self, name: str) -> npt.NDArray[numpy.float64]"),
+          "Calls sync(), then returns every value recorded under `name` since the last call, oldest first: float64 "
+          "[values, "
+          "...], with the shape of what was recorded.")
+      .def(
+          "try_records",
+          [](ProgramHandle& self, const std::string& name) {
+            const Where where = here();
+            std::vector<double> values;
+            {
+              WithoutGil others_run;
+              values = self.program->try_records<double>(name, where);
+            }
+            return records_array(self, name, std::move(values));
+          },
+          nb::arg("name"), nb::sig("def try_records(self, name: str) -> npt.NDArray[numpy.float64]"),
+          "The same without sync(): what steps that are done have recorded. Never waits.")
+      .def(
+          "lost_records",
+          [](const ProgramHandle& self, const std::string& name) { return self.program->lost_records(name, here()); },
+          nb::arg("name"), "The number of values that were overwritten before they were read.")
+      .def(
+          "record_capacity",
+          [](const ProgramHandle& self, const std::string& name) {
+            return self.program->record_capacity(name, here());
+          },
+          nb::arg("name"), "How many values are kept until they are read.")
+      .def(
+          "output",
+          [](ProgramHandle& self, nb::handle name_or_value) {
+            const Where where = here();
+            Tensor tensor;
+            if (nb::isinstance<Value>(name_or_value)) {
+              const Value value = *nb::inst_ptr<Value>(name_or_value);
+              WithoutGil others_run;
+              tensor = self.program->output(value, where);
+            } else {
+              const std::string name = nb::cast<std::string>(name_or_value);
+              WithoutGil others_run;
+              tensor = self.program->output(std::string_view(name), where);
+            }
+            return to_array(std::move(tensor));
+          },
+          nb::arg("output").sig("str | Value"),
+          nb::sig("def output(self, output: str | Value) -> npt.NDArray[typing.Any]"),
+          "Calls sync(), then returns an output, by name or by Value, as an array that owns its memory; bf16 as "
+          "float32.")
+      .def(
+          "steps",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            return self.program->steps(where);
+          },
+          "The number of steps committed so far. Waits for all steps.")
+      .def(
+          "set_steps",
+          [](ProgramHandle& self, std::int64_t steps) {
+            const Where where = here();
+            WithoutGil others_run;
+            self.program->set_steps(steps, where);
+          },
+          nb::arg("steps"), "Sets the number of the next step, for example to go on from a checkpoint.")
+      .def(
+          "set_seed", [](ProgramHandle& self, std::uint32_t seed) { self.program->set_seed(seed, here()); },
+          nb::arg("seed"), "Sets the seed of random ops from the next run() on.");
+}
+
+void bind_questions(nb::class_<ProgramHandle>& type) {
+  type.def(
+          "plan", [](const ProgramHandle& self) { return self.program->plan(here()); },
+          "The planner's decisions for the input shapes written last.")
+      .def(
+          "explain", [](const ProgramHandle& self) { return self.program->explain(here()); },
+          "The plan as text: tasks in order with their op, type, stream, memory and line of Python; then reasons.")
+      .def(
+          "explain_json", [](const ProgramHandle& self) { return self.program->explain_json(here()); },
+          "The same and more for a script: one JSON object.")
+      .def(
+          "explain_dot", [](const ProgramHandle& self) { return self.program->explain_dot(here()); },
+          "The same as a graph for graphviz (dot -Tsvg).")
+      .def(
+          "memory",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            return self.program->memory(where);
+          },
+          "The memory that the plan needs, before run() allocates it.")
+      .def("counters", [](const ProgramHandle& self) { return self.program->counters(here()); })
+      .def("automatic_report", [](ProgramHandle& self) { return self.program->automatic_report(here()); })
+      .def(
+          "captured", [](const ProgramHandle& self, LaunchOf steps) { return self.program->captured(steps, here()); },
+          nb::arg("steps") = LaunchOf::one_step, "Counts the nodes that `sink` has captured; None if nothing was yet.")
+      .def(
+          "write_node_names",
+          [](const ProgramHandle& self, const std::string& path) { self.program->write_node_names(path, here()); },
+          nb::arg("path"), "Writes a file with names for what profilers show of captured steps.")
+      .def(
+          "time_ops",
+          [](ProgramHandle& self, std::int64_t steps) {
+            const Where where = here();
+            WithoutGil others_run;
+            return self.program->time_ops(steps, where);
+          },
+          nb::arg("steps"), "Runs steps, waits for them, and returns what each op of the plan took.")
+      .def_prop_ro("arena_bytes", [](const ProgramHandle& self) { return self.program->arena_bytes(here()); })
+      .def_prop_ro("target", [](const ProgramHandle& self) { return self.program->target(here()); })
+      .def_prop_ro(
+          "variables", [](const ProgramHandle& self) { return self.program->variables(here()); },
+          "The Variables that the graph uses, in the order in which it was built.")
+      .def_prop_ro(
+          "inputs",
+          [](const ProgramHandle& self) {
+            nb::dict all;
+            for (const auto& [name, value] : self.names->inputs) all[name.c_str()] = value;
+            return all;
+          },
+          nb::sig("def inputs(self) -> dict[str, Value]"), "The inputs and feeds by name.")
+      .def(
+          "_repr_html_",
+          [](nb::handle self) {
+            return nb::module_::import_("graphsink._picture").attr("html_of")(self.attr("explain_json")());
+          },
+          nb::sig("def _repr_html_(self) -> str"));
+}
+
+void bind_eager(nb::module_& m) {
+  nb::class_<Eager>(
+      m, "Eager",
+      "Runs each op as it is called, without a graph or a plan: for experiments, and to look at values while "
+      "debugging.")
+      .def(nb::init<DeviceId>(), nb::arg("device") = cpu())
+      .def(
+          "tensor",
+          [](Eager& self, nb::handle data, std::optional<DType> dtype) {
+            const Where where = here();
+            const Tensor tensor = to_tensor(data, dtype ? dtype : std::optional(f32), where);
+            WithoutGil others_run;
+            return self.tensor(tensor, where);
+          },
+          nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
+          "A Value of these elements. An array keeps its dtype; numbers become `dtype`, or f32.");
+  m.def(
+      "read",
+      [](const Value& value) {
+        const Where where = here();
+        Tensor tensor;
+        {
+          WithoutGil others_run;
+          tensor = Eager::read(value, where);
+        }
+        return to_array(std::move(tensor));
+      },
+      nb::arg("value"), nb::sig("def read(value: Value) -> npt.NDArray[typing.Any]"),
+      "Waits until a Value of an Eager is computed, and returns a copy.");
+}
+
+}  // namespace
+
+Value ProgramHandle::input(nb::handle name_or_value, const Where& where) const {
+  if (nb::isinstance<Value>(name_or_value)) return *nb::inst_ptr<Value>(name_or_value);
+  const std::string name = nb::cast<std::string>(name_or_value);
+  auto found = names->inputs.find(name);
+  if (found != names->inputs.end()) return found->second;
+  std::string known;
+  for (const auto& [each, value] : names->inputs) known += (known.empty() ? "\"" : ", \"") + each + "\"";
+  throw Error("write", where, "the program has no input or feed \"" + name + "\"",
+              known.empty() ? "it has none at all" : "it has " + known);
+}
+
+void bind_program(nb::module_& m) {
+  nb::class_<ProgramHandle> type(m, "Program",
+                                 "A compiled graph on a device, made by compile(). Used by one thread at a time.",
+                                 nb::is_weak_referenceable());
+  bind_running(type);
+  bind_results(type);
+  bind_questions(type);
+  bind_eager(m);
+}
+
+}  // namespace graphsink::python
