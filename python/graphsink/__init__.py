@@ -21,9 +21,11 @@ from graphsink import _trees
 from graphsink._context import current_eager as _current_eager
 from graphsink._context import current_graph, eager
 from graphsink._control import grad, if_, scan, switch_, while_
+from graphsink._data import Loader, batches, source_of, tensor_source
 from graphsink._error import Error
 from graphsink._optim import Adamw, ParameterGroup, Sgd, adamw, apply, exponential_average, sgd
 from graphsink._program import Step, Traced, feed, input, program
+from graphsink._train import evaluate, train
 from graphsink._types import bf16
 
 _core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)

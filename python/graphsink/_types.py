@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Union
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from graphsink._core import Dim, NewDim, Value, Variable
@@ -31,6 +32,9 @@ bf16: Final = BFloat16()
 DType = Union["np.dtype[Any]", BFloat16]
 DTypeLike = Union["np.dtype[Any]", type[Any], str, BFloat16]
 Operand = Union["Value", "Variable", float]
+Array = npt.NDArray[Any]
+Float64Array = npt.NDArray[np.float64]
+# Arrays of NumPy, PyTorch on the CPU and others, a Tensor, numbers and nested lists of them.
 ArrayLike = Any
 DimsLike = Sequence[Union[int, "Dim"]]
 NewShapeLike = Sequence[Union[int, "NewDim"]]

@@ -228,7 +228,7 @@ void bind_value(nb::module_& m) {
       },
       nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
       nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
-              "npt.NDArray[typing.Any]"),
+              "graphsink._types.Array"),
       "The elements of a Value of an Eager.");
 }
 
@@ -263,7 +263,7 @@ void bind_variable(nb::module_& m) {
             }
             return to_array(std::move(tensor));
           },
-          nb::sig("def read(self) -> npt.NDArray[typing.Any]"),
+          nb::sig("def read(self) -> graphsink._types.Array"),
           "Waits for the programs that use the Variable and returns a copy of its data; bf16 as float32.")
       .def(
           "write",

@@ -45,4 +45,33 @@ struct ProgramHandle {
   std::shared_ptr<Names> names;
 };
 
+// A Loader, until it is closed: its workers may call Python, and must be gone before the interpreter is.
+struct LoaderHandle {
+  LoaderHandle() = default;
+  LoaderHandle(const LoaderHandle&) = delete;
+  ~LoaderHandle() { close(); }
+
+  // Waits for the workers to finish their sample.
+  void close() {
+    if (loader == nullptr) return;
+    nb::gil_scoped_release others_run;
+    loader.reset();
+  }
+  // Throws Error for a Loader that was closed.
+  Loader& open(const Where& where) {
+    if (loader == nullptr) throw Error("Loader", where, "it was closed", "make another one");
+    return *loader;
+  }
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(program);
+    visit(source);
+    visit(prepare);
+  }
+
+  std::unique_ptr<Loader> loader;
+  nb::object program, source, prepare;  // which the loader uses
+};
+
 }  // namespace graphsink::python

@@ -12,6 +12,12 @@ bool is_running() noexcept {
 #endif
 }
 
+void require_running(const char* op, const Where& where) {
+  if (!is_running())
+    throw Error(op, where, "the Python interpreter has ended", "close Loaders and programs before",
+                ErrorCode::unavailable);
+}
+
 std::shared_ptr<nb::object> keep(nb::handle object) {
   return {new nb::object(nb::borrow(object)), [](nb::object* kept) {
             if (is_running()) {

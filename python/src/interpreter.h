@@ -5,10 +5,15 @@
 
 #include <memory>
 
+#include "graphsink/error.h"
+
 namespace graphsink::python {
 
 // Whether Python code can still run in this process: the interpreter has not begun to end.
 bool is_running() noexcept;
+
+// Throws Error unless is_running(): for functions of Python that threads of the library call.
+void require_running(const char* op, const Where& where);
 
 // Another reference to the object, which may be dropped by any thread. An object that is dropped after the interpreter
 // has begun to end is not freed.

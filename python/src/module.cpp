@@ -20,4 +20,6 @@ NB_MODULE(_core, m) {
   py::bind_options(m);
   py::bind_program(m);
   py::bind_files(m);
+  py::bind_data(m);
+  py::bind_train(m);
 }

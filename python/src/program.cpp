@@ -116,7 +116,7 @@ void bind_results(nb::class_<ProgramHandle>& type) {
             }
             return records_array(self, name, std::move(values));
           },
-          nb::arg("name"), nb::sig("def records(self, name: str) -> npt.NDArray[numpy.float64]"),
+          nb::arg("name"), nb::sig("def records(self, name: str) -> graphsink._types.Float64Array"),
           "Calls sync(), then returns every value recorded under `name` since the last call, oldest first: float64 "
           "[values, "
           "...], with the shape of what was recorded.")
@@ -131,7 +131,7 @@ void bind_results(nb::class_<ProgramHandle>& type) {
             }
             return records_array(self, name, std::move(values));
           },
-          nb::arg("name"), nb::sig("def try_records(self, name: str) -> npt.NDArray[numpy.float64]"),
+          nb::arg("name"), nb::sig("def try_records(self, name: str) -> graphsink._types.Float64Array"),
           "The same without sync(): what steps that are done have recorded. Never waits.")
       .def(
           "lost_records",
@@ -160,7 +160,7 @@ void bind_results(nb::class_<ProgramHandle>& type) {
             return to_array(std::move(tensor));
           },
           nb::arg("output").sig("str | Value"),
-          nb::sig("def output(self, output: str | Value) -> npt.NDArray[typing.Any]"),
+          nb::sig("def output(self, output: str | Value) -> graphsink._types.Array"),
           "Calls sync(), then returns an output, by name or by Value, as an array that owns its memory; bf16 as "
           "float32.")
       .def(
@@ -270,7 +270,7 @@ void bind_eager(nb::module_& m) {
         }
         return to_array(std::move(tensor));
       },
-      nb::arg("value"), nb::sig("def read(value: Value) -> npt.NDArray[typing.Any]"),
+      nb::arg("value"), nb::sig("def read(value: Value) -> graphsink._types.Array"),
       "Waits until a Value of an Eager is computed, and returns a copy.");
 }
 

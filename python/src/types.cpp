@@ -121,7 +121,7 @@ void bind_tensor(nb::module_& m) {
             if (tensor.dtype(here()) == bf16) return to_array(tensor.to(f32));
             return array_of(tensor.data(), tensor.type(), self, true);
           },
-          nb::sig("def numpy(self) -> npt.NDArray[typing.Any]"),
+          nb::sig("def numpy(self) -> graphsink._types.Array"),
           "A view of the elements. Of bf16 it is a copy in float32.")
       .def(
           "__array__",
@@ -133,7 +133,7 @@ void bind_tensor(nb::module_& m) {
           },
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
-                  "npt.NDArray[typing.Any]"))
+                  "graphsink._types.Array"))
       .def("__repr__", [](const Tensor& self) {
         std::ostringstream text;
         text << self;

@@ -1,0 +1,70 @@
+"""The loop around a program that is trained."""
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from graphsink import _core
+from graphsink._data import Loader, _program_of
+from graphsink._program import Step
+
+
+def evaluate(program: _core.Program | Step, loader: Loader, metrics: Sequence[_core.Metric | str],
+             mode: _core.Mode = _core.Mode.sink) -> dict[str, float]:
+    """Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records, such as the
+    mean of "accuracy". The program may share Variables with one that is trained."""
+    wanted = [_core.Metric(metric) if isinstance(metric, str) else metric for metric in metrics]
+    return _core.run_evaluation(_program_of(program), loader.core, wanted, mode)
+
+
+def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epochs: int = 0,
+          mode: _core.Mode = _core.Mode.sink, steps_per_launch: int = 0, longest_launch: int = 100,
+          records: Sequence[str] = (), on_step: Callable[[int, tuple[float, ...]], None] | None = None,
+          actions: Sequence[tuple[int, Callable[[int], None]]] = (),
+          evaluate: Callable[[], dict[str, float]] | None = None, evaluate_every: int = 0,
+          patience: _core.Patience | None = None, save: _core.SaveOptions | None = None,
+          log_file: str | os.PathLike[str] | None = None, log_every: int = 1, progress: bool = True,
+          should_stop: Callable[[], bool] | None = None, ends_on_interrupt: bool = True,
+          log: Callable[[_core.LogLevel, str], None] | None = None) -> _core.TrainResult:
+    """Trains a program with the batches of a loader: launches of many steps, evaluations, checkpoints, metrics, stops.
+
+        loader = gs.Loader(step, {"x": images, "t": labels}, gs.sample_order(60000, batch=32))
+        result = gs.train(step, loader, steps=10000, records=["loss"], save=gs.SaveOptions("run1", every=1000))
+
+    The same steps see the same batches whatever the options say, so that a training that goes on from a file ends with the bits
+    of one that was never interrupted.
+
+    steps, epochs      ends it, whichever comes first; both count from the very beginning. 0: no matter
+    steps_per_launch   0: found by measurement, as far as a launch takes at most `longest_launch` milliseconds
+    records            of scalars: what on_step gets, and what log_file and the progress show
+    on_step            called for each step in order with its number and the values of `records`
+    actions            pairs of a number n and a function that is called between two launches at each multiple of n steps
+    evaluate           called at each multiple of evaluate_every steps and at the end: returns metrics, see gs.evaluate()
+    save               files from which a training goes on
+    log_file           a line of JSON for each step that is a multiple of log_every, and for each evaluation
+    progress           a line that changes on a terminal, otherwise a line for each tenth of the way
+    should_stop        asked between launches
+    ends_on_interrupt  Ctrl-C ends the training behind the launch, with a file, and TrainResult.end says so; otherwise it raises
+                       KeyboardInterrupt there
+    log                takes warnings
+
+    Other Python threads run while launches do. What a function raises ends the training and is raised here; before, all that
+    was committed is saved."""
+    return _core.run_training(
+        _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch, list(records), on_step,
+        list(actions), evaluate, evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
+        should_stop, ends_on_interrupt, log)
+
+
+def _progress() -> str:
+    """Where the progress goes: to the terminal of the process, or through sys.stdout, which a notebook shows."""
+    try:
+        if sys.stdout.fileno() == 1 and sys.stdout.isatty():
+            sys.stdout.flush()
+            return "terminal"
+    except (AttributeError, OSError, io.UnsupportedOperation):
+        pass
+    return "cell" if sys.stdout is not None else "none"

@@ -1,0 +1,59 @@
+#include "samples.h"
+
+#include <cstring>
+
+#include "arrays.h"
+#include "casters.h"
+
+namespace graphsink::python {
+
+namespace {
+
+nb::object part_of(nb::handle sample, const std::vector<Field>& fields, std::size_t i, const std::string& what,
+                   const Where& where) {
+  if (nb::isinstance<nb::dict>(sample)) {
+    nb::str name(fields[i].name.data(), fields[i].name.size());
+    if (!nb::borrow<nb::dict>(sample).contains(name))
+      throw Error(what, where, "the sample has no \"" + fields[i].name + "\"", "return a dict with all of the fields");
+    return nb::borrow<nb::dict>(sample)[name];
+  }
+  if (nb::isinstance<nb::tuple>(sample) || nb::isinstance<nb::list>(sample)) {
+    if (nb::len(sample) != fields.size()) {
+      throw Error(what, where,
+                  "the sample has " + std::to_string(nb::len(sample)) + " parts for " + std::to_string(fields.size()) +
+                      " fields",
+                  "return one array for each field");
+    }
+    return nb::steal(PySequence_GetItem(sample.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  if (fields.size() != 1)
+    throw Error(what, where, "the sample is one array for several fields", "return a dict or a tuple of arrays");
+  return nb::borrow(sample);
+}
+
+}  // namespace
+
+void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemory to, const std::string& what,
+                 const Where& where) {
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const Tensor tensor = to_tensor(part_of(sample, fields, i, what, where), fields[i].type.dtype, where);
+    if (tensor.type() != fields[i].type) {
+      throw Error(what, where,
+                  "\"" + fields[i].name + "\" is " + to_string(tensor.type()) + ", not " + to_string(fields[i].type),
+                  "return arrays of the types of the fields");
+    }
+    if (tensor.bytes() > 0) std::memcpy(to[i].data(), tensor.data(), tensor.bytes());
+  }
+}
+
+nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from) {
+  nb::dict sample;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    Tensor tensor(fields[i].type);
+    if (tensor.bytes() > 0) std::memcpy(tensor.data(), from[i].data(), tensor.bytes());
+    sample[nb::str(fields[i].name.data(), fields[i].name.size())] = to_array(std::move(tensor));
+  }
+  return sample;
+}
+
+}  // namespace graphsink::python

@@ -1,0 +1,36 @@
+// Samples of Python: what a function or a data set gives for an index, copied into the memory of a Source or a feed.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+
+namespace nb = nanobind;
+
+namespace graphsink::python {
+
+struct SourceHandle {
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(function);
+  }
+
+  std::shared_ptr<const Source> source;
+  nb::object function{};  // which the source calls, if it is one of Python
+};
+
+// Copies a sample: a dict with the names of the fields, a tuple or list in their order, or one array for one field.
+// Numbers become the dtype of their field; an array of another dtype or shape is an Error, at the line that made the
+// source. Needs the GIL.
+void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemory to, const std::string& what,
+                 const Where& where);
+
+// A sample as a dict of arrays that own their memory. Needs the GIL.
+nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from);
+
+}  // namespace graphsink::python
