@@ -15,18 +15,21 @@ from typing import Any as _Any
 import numpy as _np
 
 from graphsink import _core
-from graphsink._core import *  # noqa: F403
+from graphsink._core import *
 from graphsink._core import Checkpoint, Eager, Graph, Program, Restored, Value, Variable
 from graphsink import _trees
 from graphsink._context import current_eager as _current_eager
-from graphsink._context import current_graph, eager
-from graphsink._control import grad, if_, scan, switch_, while_
-from graphsink._data import Loader, batches, source_of, tensor_source
-from graphsink._error import Error
-from graphsink._optim import Adamw, ParameterGroup, Sgd, adamw, apply, exponential_average, sgd
-from graphsink._program import Step, Traced, feed, input, program
-from graphsink._train import evaluate, train
-from graphsink._types import bf16
+from graphsink._context import current_graph as current_graph, eager as eager
+from graphsink._control import grad as grad, if_ as if_, scan as scan, switch_ as switch_, while_ as while_
+from graphsink._data import Loader as Loader, batches as batches, source_of as source_of, tensor_source as tensor_source
+from graphsink._error import Error as Error
+from graphsink._optim import (
+    Adamw as Adamw, ParameterGroup as ParameterGroup, Sgd as Sgd, adamw as adamw, apply as apply,
+    exponential_average as exponential_average, sgd as sgd
+)
+from graphsink._program import Step as Step, Traced as Traced, feed as feed, input as input, program as program
+from graphsink._train import evaluate as evaluate, train as train
+from graphsink._types import bf16 as bf16
 
 _core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
 
@@ -45,7 +48,7 @@ class _Cuda:
     """gs.cuda(0) is a CUDA device, and gs.cuda.is_available() says whether there is one."""
 
     def __call__(self, index: int = 0) -> _core.DeviceId:
-        return _core.cuda(index)
+        return _core.cuda_device(index)
 
     @staticmethod
     def is_available() -> bool:

@@ -16,7 +16,7 @@ from graphsink._types import DTypeLike
 
 @dataclass(frozen=True)
 class InputType:
-    """The type of a parameter of a traced function: gs.input() or gs.feed() as its annotation."""
+    """The type of a parameter of a traced function: gs.input() or gs.feed() as its default or annotation."""
 
     dtype: Any
     shape: tuple[int | _core.Dim, ...]
@@ -30,12 +30,12 @@ def _input_type(dtype: DTypeLike, dims: Sequence[Any], is_feed: bool) -> Any:
 
 
 def input(dtype: DTypeLike, *dims: Any) -> Any:
-    """Annotation of a parameter of a traced function that is an input: data that are the same for every step of a run."""
+    """Default, or annotation, of a parameter of a traced function that is an input: data that are the same for every step of a run."""
     return _input_type(dtype, dims, False)
 
 
 def feed(dtype: DTypeLike, *dims: Any) -> Any:
-    """Annotation of a parameter of a traced function that is a feed: one slice of this shape for each step of a run."""
+    """Default, or annotation, of a parameter of a traced function that is a feed: one slice of this shape for each step of a run."""
     return _input_type(dtype, dims, True)
 
 
@@ -78,18 +78,20 @@ class Traced:
         self._options = options
         self._steps: dict[Any, Step] = {}
         self._signature = inspect.signature(function)
-        self._types = self._annotated_types()
+        self._types = self._typed_parameters()
 
-    def _annotated_types(self) -> dict[str, InputType]:
-        """Types of the parameters that are annotated with gs.input() or gs.feed()."""
-        hints = {name: p.annotation for name, p in self._signature.parameters.items()}
-        if any(isinstance(hint, str) for hint in hints.values()):
-            # from __future__ import annotations: the names are those of the function's module and closure.
-            closure = inspect.getclosurevars(self._function).nonlocals
-            scope = {**self._function.__globals__, **closure}
-            hints = {name: eval(h, scope) if isinstance(h, str) and "feed(" in h or isinstance(h, str) and "input(" in h  # noqa: S307
-                     else h for name, h in hints.items()}
-        return {name: hint for name, hint in hints.items() if isinstance(hint, InputType)}
+    def _typed_parameters(self) -> dict[str, InputType]:
+        """Types of the parameters that have gs.input() or gs.feed() as their default or annotation."""
+        found = {}
+        for name, parameter in self._signature.parameters.items():
+            hint = parameter.annotation
+            if isinstance(hint, str) and ("feed(" in hint or "input(" in hint):
+                # from __future__ import annotations: the names are those of the function's module and closure.
+                hint = eval(hint, {**self._function.__globals__, **inspect.getclosurevars(self._function).nonlocals})
+            for said in (parameter.default, hint):
+                if isinstance(said, InputType):
+                    found[name] = said
+        return found
 
     def trace(self, types: dict[str, InputType] | None = None) -> tuple[_core.Graph, Any, list[str]]:
         """Calls the function with the inputs of a new graph. Returns the graph, what the function returned, and the names of
@@ -104,13 +106,13 @@ class Traced:
                     add = graph.feed if kind.is_feed else graph.input
                     arguments[name] = add(name, kind.dtype, kind.shape)
                 elif parameter.default is inspect.Parameter.empty:
-                    raise TypeError(f"{self._function.__name__}: the type of the parameter {name!r} is not known; annotate it, for "
-                                    f"example {name}: gs.feed(gs.f32, 32, 784), or call the function with arrays")
+                    raise TypeError(f"{self._function.__name__}: the type of the parameter {name!r} is not known; give it one, "
+                                    f"for example {name}=gs.feed(gs.f32, 32, 784), or call the function with arrays")
             result = self._function(**arguments)
             return graph, result, _add_outputs(graph, result)
 
     def compile(self, target: _core.DeviceId | None = None, **options: Any) -> Step:
-        """Traces the function, whose parameters must be annotated, and compiles it: see gs.compile() for the options."""
+        """Traces the function, whose parameters must have types, and compiles it: see gs.compile() for the options."""
         return self._compile(None, target if target is not None else self._target, {**self._options, **options})
 
     def _compile(self, types: dict[str, InputType] | None, target: _core.DeviceId | None, options: dict[str, Any]) -> Step:
@@ -120,7 +122,7 @@ class Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters
-        that are not annotated are inputs of the types of the arrays, and numbers are f32."""
+        without a type are inputs of the types of the arrays, and numbers are f32."""
         bound = self._signature.bind(*args, **kwargs)
         arrays = {name: value if hasattr(value, "shape") else _as_array(value) for name, value in bound.arguments.items()}
         types = {name: InputType(array.dtype, tuple(array.shape), False)
@@ -169,7 +171,7 @@ def program(function: Callable[..., Any] | None = None, /, *, target: _core.Devi
     builds is compiled. Control flow that depends on data is written with gs.if_(), gs.while_() and gs.scan().
 
         @gs.program
-        def train(x: gs.feed(gs.f32, 32, 784), t: gs.feed(gs.i32, 32)):
+        def train(x: gs.Value = gs.feed(gs.f32, 32, 784), t: gs.Value = gs.feed(gs.i32, 32)):
             loss = gs.cross_entropy(gs.relu(x @ w1) @ w2, t)
             gs.adamw(loss, [w1, w2])
             return {"loss": loss}

@@ -22,7 +22,7 @@ void bind_devices(nb::module_& m) {
         return d.kind == DeviceKind::cpu ? std::string("gs.cpu()") : "gs.cuda(" + std::to_string(d.index) + ")";
       });
   m.def("cpu", &cpu, "The host itself.");
-  m.def("cuda", &cuda, nb::arg("index") = 0, "A CUDA device.");
+  m.def("cuda_device", &cuda, nb::arg("index"), "A CUDA device: gs.cuda().");
   m.def("cuda_device_count", &cuda_device_count,
         "The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.");
   nb::class_<Placement>(m, "Placement",

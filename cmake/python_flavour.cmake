@@ -1,0 +1,18 @@
+# The flavour of `pip install .`, where nobody asks for one: that of a GPU where one answers, else that of the CPU. A driver
+# that hangs must not hang the installation.
+find_program(GRAPHSINK_NVIDIA_SMI nvidia-smi)
+find_program(GRAPHSINK_NVCC nvcc HINTS /usr/local/cuda/bin)
+set(gpus "")
+if(GRAPHSINK_NVIDIA_SMI AND GRAPHSINK_NVCC)
+  execute_process(COMMAND ${GRAPHSINK_NVIDIA_SMI} -L OUTPUT_VARIABLE gpus TIMEOUT 30 ERROR_QUIET)
+endif()
+if(gpus MATCHES "GPU ")
+  set(GRAPHSINK_FLAVOUR cuda)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES native)
+  endif()
+  message(STATUS "graphsink: flavour cuda, because there is a GPU and nvcc; -C cmake.define.GRAPHSINK_FLAVOUR=cpu chooses another")
+else()
+  set(GRAPHSINK_FLAVOUR cpu)
+  message(STATUS "graphsink: flavour cpu, because there is no GPU with nvcc; -C cmake.define.GRAPHSINK_FLAVOUR=cuda chooses another")
+endif()
