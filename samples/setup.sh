@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Set-up shared by the scripts. Sourced, it only defines the gs_ functions; run, it installs what a build needs.
+# Set-up shared by the scripts. Sourced, it only defines the gs_ functions; run, it installs what a build needs, see
+# --help.
 set -euo pipefail
 
 GS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -141,7 +142,36 @@ gs_build() {
   gs_say "build $preset: done in $((SECONDS - start)) s, $(($(gs_processor_seconds) - processor_start)) s of processor time"
 }
 
-if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+# gs_python_environment FOLDER [PIP ARGUMENT...]: makes a virtual environment of Python, or keeps one that is there, and
+# installs into it what the arguments name.
+gs_python_environment() {
+  local folder=$1 python=/usr/bin/python3
+  shift
+  (gs_require_packages python3-dev python3-venv) || return
+  [[ -x $python ]] || python=python3
+  [[ -x $folder/bin/python ]] || gs_logged python.environment "$python" -m venv "$folder" || return 1
+  [[ $# -eq 0 ]] || gs_logged python.packages "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
+}
+
+# Installs the Python package of this checkout into an environment.
+install_python() {
+  local folder=${1:-$GS_ROOT/build/python-env}
   gs_require_packages "${GS_BUILD_PACKAGES[@]}"
-  gs_say "every package is there: ${GS_BUILD_PACKAGES[*]}"
+  gs_say "installing the Python package into $folder (a few minutes)"
+  gs_python_environment "$folder" "$GS_ROOT" || exit 2
+  gs_say "done; try: $folder/bin/python samples/python/first.py"
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  case ${1:-} in
+    --python) install_python "${2:-}" ;;
+    --help | -h)
+      printf 'usage: samples/setup.sh                     installs the packages that a build needs\n'
+      printf '       samples/setup.sh --python [FOLDER]   and the Python package into a virtual environment, build/python-env\n'
+      ;;
+    *)
+      gs_require_packages "${GS_BUILD_PACKAGES[@]}"
+      gs_say "every package is there: ${GS_BUILD_PACKAGES[*]}"
+      ;;
+  esac
 fi

@@ -72,6 +72,9 @@ cpu              builds library, samples and bench with g++ alone; runs  every t
                  each public header alone with each compiler at hand,
                  and the CPU bodies with baseline, AVX2 and AVX-512
                  instructions; on one core: test_api
+python           the Python package: pytest on the software device and
+                 the CPU, again as pip installs it for the CPU, samples;
+                 mypy --strict of the package and the samples
 
 Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs;
              GS_UNITY=OFF compiles each file alone.
@@ -147,7 +150,7 @@ run_ctest() {
 
 check_format() {
   local formatter files
-  mapfile -t files < <(find include src kernels samples profiling tests -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+  mapfile -t files < <(find include src kernels samples profiling tests python -name '*.cpp' -o -name '*.h' -o -name '*.cu')
   for formatter in clang-format-14 clang-format; do
     if "$formatter" --version 2>/dev/null | grep -q 'version 14\.'; then
       gs_logged format "$formatter" --dry-run -Werror "${files[@]}"
@@ -334,6 +337,41 @@ check_cpu() {
   fi
 }
 
+# The Python package: its tests on the software device, with the CPU beside it; then installed as users install it, for the
+# CPU. build/cpu is where the library was compiled.
+check_python() {
+  local environment=$GS_ROOT/build/python-env python=$GS_ROOT/build/python-env/bin/python
+  if ! gs_python_environment "$environment" -r python/requirements.txt; then
+    skip 'the Python package' 'pip could not install python/requirements.txt, see build/logs/python.packages.log'
+    return 0
+  fi
+  if [[ $sanitized == emulated ]]; then
+    GS_CMAKE_ARGS+=(-DGRAPHSINK_PYTHON=ON "-DPython_EXECUTABLE=$python")
+    gs_build emulated graphsink_python graphsink_python_stub python_test_data || return 1
+    run_pytest emulated "PYTHONPATH=$GS_ROOT/build/emulated/python" "GS_TEST_DATA=$GS_ROOT/build/emulated/bin/python_test_data" ||
+      return 1
+  fi
+  gs_logged python.install "$python" -m pip install --no-build-isolation --no-deps --force-reinstall . \
+    -C build-dir=build/cpu -C cmake.define.GRAPHSINK_WERROR=ON || return 1
+  run_pytest cpu -m 'not long' || return 1
+  gs_logged python.types "$python" -m mypy --strict -p graphsink || return 1
+  gs_logged python.types_of_samples "$python" -m mypy --strict samples/python/*.py || return 1
+  "$python" -c 'import torch' 2>/dev/null || skip 'the Python package with PyTorch' 'torch is not installed'
+}
+
+# run_pytest NAME [VARIABLE=VALUE...] [ARGUMENT...]
+run_pytest() {
+  local name=$1 variables=()
+  shift
+  while [[ ${1:-} == *=* ]]; do
+    variables+=("$1")
+    shift
+  done
+  gs_logged "python.$name" env "${variables[@]}" "$python" -m pytest -q -p no:cacheprovider -p no:faulthandler tests/python "$@" ||
+    return 1
+  tail -n 1 "$GS_LOGS/python.$name.log"
+}
+
 # What 64-bit ARM alone has: its orders of memory accesses and of arguments, its floats, longer pages.
 check_arm64() {
   gs_logged arm64.root tests/arm64/root.sh || return 1
@@ -411,6 +449,7 @@ check_all() {
     fi
   fi
   stage cpu 300 check_cpu
+  stage python 150 check_python
   if [[ -n ${GS_FULL:-} ]]; then
     if [[ $(uname -m) == aarch64 ]]; then
       skip arm64 'this machine is one: the stage cpu has its tests'

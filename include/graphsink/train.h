@@ -50,7 +50,7 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
 // step ("step"), where the loader is ("loader.epoch", "loader.batch"), and what was evaluated at that step
 // ("metric.<name>").
 struct SaveOptions {
-  // Where files "step-000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved.
+  // Where files "step-000000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved.
   std::filesystem::path folder{};
   std::int64_t every = 0;  // steps from one to the next; 0: at the end only
   // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric

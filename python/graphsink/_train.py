@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from graphsink import _core
@@ -47,16 +50,44 @@ def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epoc
     log_file           a line of JSON for each step that is a multiple of log_every, and for each evaluation
     progress           a line that changes on a terminal, otherwise a line for each tenth of the way
     should_stop        asked between launches
-    ends_on_interrupt  Ctrl-C ends the training behind the launch, with a file, and TrainResult.end says so; otherwise it raises
-                       KeyboardInterrupt there
+    ends_on_interrupt  the first Ctrl-C ends the training behind the launch, with a file, and TrainResult.end says so; the second
+                       raises KeyboardInterrupt. In the main thread, unless somebody else handles SIGINT
     log                takes warnings
 
     Other Python threads run while launches do. What a function raises ends the training and is raised here; before, all that
     was committed is saved."""
-    return _core.run_training(
-        _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch, list(records), on_step,
-        list(actions), evaluate, evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
-        should_stop, ends_on_interrupt, log)
+    with _Interrupt(ends_on_interrupt) as interrupt:
+        return _core.run_training(
+            _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch, list(records), on_step,
+            list(actions), evaluate, evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
+            should_stop, interrupt.was_seen, log)
+
+
+class _Interrupt:
+    """Within it the first Ctrl-C is noted, and the second raises KeyboardInterrupt: in the main thread, and unless somebody
+    else handles it."""
+
+    def __init__(self, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted and threading.current_thread() is threading.main_thread()
+        self._seen = False
+
+    def was_seen(self) -> bool:
+        return self._seen
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            signal.default_int_handler(number, frame)
+        self._seen = True
+
+    def __enter__(self) -> _Interrupt:
+        self._is_wanted = self._is_wanted and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._is_wanted:
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_wanted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _progress() -> str:

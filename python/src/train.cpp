@@ -45,12 +45,11 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// Asked between launches: whether Ctrl-C was pressed, or the user's function wants to stop. Python's handler of SIGINT
-// only notes it, and its exception would come when train() returns; here it ends the training behind the launch, with a
-// file.
+// Asked between launches: whether Ctrl-C was pressed, or the user's function wants to stop. Python runs handlers of
+// signals only where it is asked to, which is here.
 class ShouldStop {
  public:
-  ShouldStop(nb::handle function, bool ends_on_interrupt) : ends_on_interrupt_(ends_on_interrupt) {
+  ShouldStop(nb::handle function, nb::handle was_interrupted) : interrupt_(keep(was_interrupted)) {
     if (!function.is_none()) function_ = keep(function);
   }
 
@@ -60,9 +59,8 @@ class ShouldStop {
     if (function_ == nullptr && now - asked_ < std::chrono::milliseconds(20)) return false;
     asked_ = now;
     nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) {
-      if (!ends_on_interrupt_ || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) throw nb::python_error();
-      PyErr_Clear();
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (nb::cast<bool>((*interrupt_)())) {
       was_interrupted_ = true;
       return true;
     }
@@ -71,8 +69,7 @@ class ShouldStop {
   bool was_interrupted() const { return was_interrupted_; }
 
  private:
-  std::shared_ptr<nb::object> function_;
-  bool ends_on_interrupt_;
+  std::shared_ptr<nb::object> function_, interrupt_;
   bool was_interrupted_ = false;
   std::chrono::steady_clock::time_point asked_{};
 };
@@ -179,7 +176,7 @@ void bind_save(nb::module_& m) {
           nb::arg("best") = defaults.best, nb::arg("best_is_largest") = defaults.best_is_largest,
           nb::arg("most_bytes_per_file") = defaults.most_bytes_per_file, nb::arg("resumes") = defaults.resumes,
           nb::arg("in_background") = defaults.in_background, nb::arg("metadata") = std::map<std::string, std::string>{},
-          "folder: where files \"step-000001200.safetensors\" are written. every: steps from one to the next, 0 for "
+          "folder: where files \"step-000000001200.safetensors\" are written. every: steps from one to the next, 0 for "
           "the end "
           "only. keep_newest, keep_best: which files stay, the best by the metric `best`. resumes: goes on from the "
           "newest "
@@ -228,8 +225,8 @@ void bind_train(nb::module_& m) {
          nb::handle on_step, nb::handle actions, nb::handle evaluate, std::int64_t evaluate_every,
          const std::optional<Patience>& patience, const std::optional<SaveOptions>& save,
          const std::optional<FilePath>& log_file, std::int64_t log_every, nb::handle progress, nb::handle should_stop,
-         bool ends_on_interrupt, nb::handle log) {
-        ShouldStop stop(should_stop, ends_on_interrupt);
+         nb::handle was_interrupted, nb::handle log) {
+        ShouldStop stop(should_stop, was_interrupted);
         TrainOptions options{.steps = steps,
                              .epochs = epochs,
                              .mode = mode,
@@ -251,7 +248,7 @@ void bind_train(nb::module_& m) {
       nb::arg("steps_per_launch"), nb::arg("longest_launch"), nb::arg("records"), nb::arg("on_step").none(),
       nb::arg("actions").sig("list[typing.Any]"), nb::arg("evaluate").none(), nb::arg("evaluate_every"),
       nb::arg("patience").none(), nb::arg("save").none(), nb::arg("log_file").none(), nb::arg("log_every"),
-      nb::arg("progress"), nb::arg("should_stop").none(), nb::arg("ends_on_interrupt"), nb::arg("log").none());
+      nb::arg("progress"), nb::arg("should_stop").none(), nb::arg("was_interrupted"), nb::arg("log").none());
   m.def(
       "run_evaluation",
       [](ProgramHandle& program, LoaderHandle& loader, const std::vector<Metric>& metrics, Mode mode) {

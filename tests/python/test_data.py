@@ -1,0 +1,215 @@
+"""Sources, orders, Loader, batches()."""
+import gc
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import graphsink as gs
+
+X = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+Y = np.arange(100, dtype=np.int32)
+BATCH = 8
+
+
+def reader(device):
+    """A program that records the sum of each batch of "x" and of "y", so that it shows which samples came."""
+    graph = gs.Graph()
+    x, y = graph.feed("x", gs.f32, (BATCH, 4)), graph.feed("y", gs.i32, (BATCH,))
+    graph.record("x", gs.sum(x))
+    graph.record("y", gs.cast(y, gs.f64))
+    return gs.compile(graph, device)
+
+
+def epoch(program, loader):
+    steps = 0
+    while n := loader.next():
+        program.run(steps=n)
+        steps += n
+    return steps, program.records("x"), program.records("y")
+
+
+class DataSet:
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        return {"x": X[i], "y": Y[i]}
+
+
+@pytest.mark.parametrize("source", [{"x": X, "y": Y}, gs.tensor_source({"x": X, "y": Y}), DataSet()], ids=["dict", "source", "data set"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_sample_comes_in_its_order(device, source, workers):
+    program = reader(device)
+    order = gs.sample_order(100, batch=BATCH, seed=3)
+    with gs.Loader(program, source, order, steps_per_launch=5, workers=workers) as loader:
+        assert loader.batches == 12
+        for number in range(2):
+            steps, sums, seen = epoch(program, loader)
+            expected = np.array([order.batch(number, b).samples for b in range(12)])
+            assert steps == 12
+            assert np.array_equal(seen, expected)
+            assert np.allclose(sums, X[expected].sum((1, 2)), rtol=1e-5)
+        assert loader.report().batches == 24
+        assert "24 batches" in str(loader.report())
+
+
+def test_a_loader_goes_on_where_it_was(device):
+    program = reader(device)
+    order = gs.sample_order(100, batch=BATCH, seed=1)
+    with gs.Loader(program, DataSet(), order, steps_per_launch=4) as loader:
+        assert loader.next() == 4
+        position = loader.position
+        assert position == gs.LoaderPosition(0, 4)
+        loader.seek(gs.LoaderPosition(1, 10))
+        assert loader.next(most=1) == 1
+        program.run()
+        assert program.records("y")[0].tolist() == order.batch(1, 10).samples
+        loader.seek(position)
+        loader.set_steps_per_launch(2)
+        assert loader.next() == 2
+
+
+def test_samples_are_prepared_by_a_function_of_their_key(device):
+    program = reader(device)
+
+    def prepare(key, sample):
+        return {"x": sample["x"] * 0 + key.epoch, "y": sample["y"]}
+
+    with gs.Loader(program, {"x": X, "y": Y}, gs.sample_order(100, batch=BATCH), prepare=prepare, seed=5, workers=2) as loader:
+        for number in range(2):
+            _, sums, _ = epoch(program, loader)
+            assert np.all(sums == number * BATCH * 4)
+
+
+def test_a_mask_tells_padding(device):
+    graph = gs.Graph()
+    y = graph.feed("y", gs.i32, (BATCH,))
+    real = graph.feed("real", gs.f32, (BATCH,))
+    graph.record("real", gs.sum(real))
+    graph.output("y", y)
+    program = gs.compile(graph, device)
+    order = gs.sample_order(20, batch=BATCH, last_batch=gs.LastBatch.pad)
+    with gs.Loader(program, {"y": Y[:20]}, order, mask="real") as loader:
+        while n := loader.next():
+            program.run(steps=n)
+    assert program.records("real").tolist() == [8, 8, 4]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_source_raises_comes_in_the_place_of_its_batch(workers):
+    class Broken(DataSet):
+        def __getitem__(self, i):
+            if i == 30:
+                raise KeyError("sample 30")
+            return super().__getitem__(i)
+
+    program = reader(gs.cpu())
+    with gs.Loader(program, Broken(), gs.sample_order(100, batch=BATCH, is_shuffled=False), workers=workers) as loader:
+        for _ in range(3):
+            assert loader.next() == 1
+        with pytest.raises(KeyError, match="sample 30") as caught:
+            loader.next()
+        assert any(frame.name == "__getitem__" for frame in caught.traceback)
+
+
+@pytest.mark.parametrize("sample, text", [
+    ({"x": X[0]}, 'no "y"'),
+    ({"x": X[0], "y": 1.5}, "cannot hold"),
+    ({"x": X[0, :2], "y": 1}, r"f32\[2\], not f32\[4\]"),
+    ((X[0],), "1 parts for 2 fields"),
+    (X[0], "one array for several fields"),
+])
+def test_samples_of_another_form_are_refused(sample, text):
+    source = gs.function_source(10, {"x": (gs.f32, (4,)), "y": (gs.i32, ())}, lambda i: sample)
+    with pytest.raises((gs.Error, TypeError), match=text):
+        source.read(0)
+
+
+def test_a_source_tells_its_fields():
+    source = gs.source_of(DataSet())
+    assert len(source) == source.size == 100
+    assert source.fields == {"x": (np.dtype("float32"), (4,)), "y": (np.dtype("int32"), ())}
+    assert np.array_equal(source.read(7)["x"], X[7])
+    assert gs.index_source(5).read(3)["index"] == 3
+    with pytest.raises(gs.Error, match="10"):
+        gs.index_source(10).read(10)
+    with pytest.raises(TypeError, match="gs.batches"):
+        gs.source_of(iter([1, 2]))
+
+
+def test_files_are_sources(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "both.npz", x=X, y=Y)
+    (tmp_path / "tokens.bin").write_bytes(np.arange(50, dtype=np.uint16).tobytes())
+    assert np.array_equal(gs.npy_source({"x": tmp_path / "x.npy"}).read(9)["x"], X[9])
+    assert gs.npz_source(tmp_path / "both.npz").read(9)["y"] == 9
+    window = gs.token_source(tmp_path / "tokens.bin", length=8, stride=4).read(2)
+    assert window["input"].tolist() == list(range(8, 16)) and window["target"].tolist() == list(range(9, 17))
+    with pytest.raises(gs.Error, match="x.npy") as caught:
+        gs.npy_source({"x": tmp_path / "gone" / "x.npy"})
+    assert caught.value.code == gs.ErrorCode.io and caught.value.file == __file__
+
+
+def test_orders():
+    weighted = gs.weighted_order([0, 1, 0], 30, batch=10)
+    assert weighted.batch(0, 0).samples == [1] * 10
+    lengths = gs.length_order([1, 9, 2, 8], [(4, 2), (10, 2)], is_shuffled=False)
+    assert lengths.batches == 2 and lengths.batch(0, 1).bucket == 1
+    ranks = [gs.sample_order(10, batch=5, rank=r, world=2, seed=1).batch(0, 0).samples for r in range(2)]
+    assert sorted(sum(ranks, [])) == list(range(10))
+
+
+def test_batches_of_any_iterable(device):
+    program = reader(device)
+    steps = []
+    for n in gs.batches(program, ((X[i:i + 8], Y[i:i + 8]) for i in range(0, 80, 8)), ["x", "y"], steps_per_launch=4):
+        program.run(steps=n)
+        steps.append(n)
+    assert steps == [4, 4, 2]
+    assert np.array_equal(program.records("y"), np.arange(80).reshape(10, 8))
+    with pytest.raises(TypeError, match="name a feed for each"):
+        list(gs.batches(program, [(X[:8], Y[:8])]))
+    for n in gs.batches(program, [{"x": X[:8], "y": Y[:8]}]):
+        assert n == 1
+
+
+def test_a_loader_and_its_program_are_freed():
+    class Owner:
+        def sample(self, i):
+            return {"x": X[i], "y": Y[i]}
+
+    owner = Owner()
+    owner.program = reader(gs.cpu())
+    source = gs.function_source(100, {"x": (gs.f32, (4,)), "y": (gs.i32, ())}, owner.sample)
+    owner.loader = gs.Loader(owner.program, source, gs.sample_order(100, batch=BATCH), prepare=lambda k, s: owner.sample(3))
+    assert owner.loader.next() == 1
+    gone = weakref.ref(owner)
+    del owner, source
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_closed_loader_refuses():
+    loader = gs.Loader(reader(gs.cpu()), DataSet(), gs.sample_order(100, batch=BATCH))
+    loader.close()
+    loader.close()
+    with pytest.raises(gs.Error, match="closed"):
+        loader.next()
+
+
+def test_an_interpreter_ends_with_open_loaders():
+    program = f"""
+import sys
+sys.path.insert(0, {str(__file__.rpartition('/')[0])!r})
+import graphsink as gs
+import test_data
+program = test_data.reader(gs.cpu())
+loader = gs.Loader(program, test_data.DataSet(), gs.sample_order(100, batch=8), workers=4, steps_per_launch=4)
+print(loader.next())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == "4\n", done
+    assert "leaked" not in done.stderr

@@ -1,0 +1,136 @@
+"""train(), evaluate(), and what ends them."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import graphsink as gs
+
+X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+Y = (X @ np.array([1, -2, 3, 0.5], np.float32))[:, None].astype(np.float32)
+
+
+class Model:
+    """Linear regression: a program that trains, a loader, and the losses of all steps."""
+
+    def __init__(self, device, seed=1, **loader):
+        self.w = gs.Variable("w", gs.zeros((4, 1)))
+        graph = gs.Graph()
+        x, y = graph.feed("x", gs.f32, (8, 4)), graph.feed("y", gs.f32, (8, 1))
+        loss = gs.mean((x @ self.w - y) ** 2.0)
+        graph.record("loss", loss)
+        gs.adamw(loss, [self.w], lr=0.05)
+        self.program = gs.compile(graph, device)
+        self.loader = gs.Loader(self.program, {"x": X, "y": Y}, gs.sample_order(64, batch=8, seed=seed), **loader)
+        self.losses = []
+
+    def train(self, **options):
+        options = {"progress": False, "records": ["loss"], "on_step": lambda step, values: self.losses.append(values[0]), **options}
+        return gs.train(self.program, self.loader, **options)
+
+
+def test_steps_of_a_launch_change_no_loss(device):
+    expected = None
+    for steps_per_launch, workers in ((1, 0), (7, 1), (0, 2)):
+        model = Model(device, workers=workers)
+        result = model.train(steps=40, steps_per_launch=steps_per_launch)
+        assert (result.end, result.steps, result.first) == (gs.TrainEnd.steps, 40, 0)
+        expected = expected or model.losses
+        assert len(model.losses) == 40 and model.losses == expected
+
+
+def test_actions_evaluations_and_the_log_come_at_their_steps(device, tmp_path):
+    model = Model(device)
+    seen, evaluations = [], []
+
+    def evaluate():
+        evaluations.append(len(model.losses))
+        return {"error": 1.0 / (1 + len(evaluations))}
+
+    result = model.train(steps=20, steps_per_launch=8, actions=[(5, seen.append)], evaluate=evaluate, evaluate_every=10,
+                         log_file=tmp_path / "log.jsonl")
+    assert seen == [5, 10, 15, 20] and evaluations == [10, 20]
+    assert result.evaluation == {"error": 1.0 / 3}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(20))
+
+
+def test_evaluate_gives_means_of_records(device):
+    graph = gs.Graph()
+    x = graph.feed("x", gs.f32, (8, 4))
+    graph.record("mean", gs.mean(x))
+    program = gs.compile(graph, device)
+    loader = gs.Loader(program, {"x": X}, gs.sample_order(64, batch=8, is_shuffled=False))
+    found = gs.evaluate(program, loader, ["mean", gs.Metric("mean", gs.MetricKind.sum, name="sum")])
+    assert found["mean"] == pytest.approx(X.mean(), rel=1e-4) and found["sum"] == pytest.approx(8 * X.mean(), rel=1e-4)
+
+
+def test_a_training_goes_on_from_its_file(device, tmp_path):
+    whole = Model(device)
+    whole.train(steps=30)
+    first = Model(device)
+    result = first.train(steps=17, save=gs.SaveOptions(tmp_path, every=10))
+    assert result.saved.endswith("step-000000000017.safetensors")
+    second = Model(device)
+    result = second.train(steps=30, save=gs.SaveOptions(tmp_path))
+    assert result.first == 17 and second.losses == whole.losses[17:]
+    assert np.array_equal(second.w.read(), whole.w.read())
+    assert str(gs.newest_checkpoint(tmp_path)) == result.saved
+
+
+@pytest.mark.parametrize("where", ["on_step", "evaluate", "actions", "should_stop"])
+def test_what_a_function_raises_ends_the_training(where):
+    def fail(*_):
+        raise ValueError("from here")
+
+    options = {"actions": [(3, fail)]} if where == "actions" else {where: fail}
+    if where == "evaluate":
+        options["evaluate_every"] = 5
+    model = Model(gs.cpu())
+    with pytest.raises(ValueError, match="from here"):
+        model.train(steps=50, **options)
+    assert model.program.steps() < 50 or where == "evaluate"
+    assert Model(gs.cpu()).train(steps=3).steps == 3
+
+
+def test_a_function_may_stop_it():
+    model = Model(gs.cpu())
+    result = model.train(steps=1000, steps_per_launch=1, should_stop=lambda: len(model.losses) >= 5)
+    assert result.end == gs.TrainEnd.should_stop and 5 <= result.steps < 1000
+
+
+def test_progress_goes_through_sys_stdout(capsys):
+    Model(gs.cpu()).train(steps=20, progress=True)
+    assert "step 20/20" in capsys.readouterr().out
+
+
+def test_options_that_do_not_fit_are_errors():
+    model = Model(gs.cpu())
+    with pytest.raises(gs.Error, match="nothing") as caught:
+        model.train(steps=1, records=["nothing"])
+    assert caught.value.file == __file__
+
+
+def test_ctrl_c_ends_behind_the_launch_with_a_file(tmp_path):
+    """The process tells by a line when it is within the training, and is interrupted there."""
+    program = textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        import graphsink as gs
+        from test_train import Model
+        model = Model(gs.cpu())
+        def told(steps):
+            if steps == 100: print("training", flush=True)
+        result = model.train(steps=10**9, steps_per_launch=10, actions=[(100, told)], save=gs.SaveOptions({str(tmp_path)!r}))
+        print(result.end, result.steps == len(model.losses), result.saved != "")
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "training\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=100)
+    assert out == "TrainEnd.interrupted True True\n" and process.returncode == 0
