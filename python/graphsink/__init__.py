@@ -87,7 +87,8 @@ def snapshot(of: Program | Step | _Any) -> Checkpoint:
     return _core.snapshot_variables(_trees.leaves(of))
 
 
-def restore(to: Program | Step | _Any, checkpoint: Checkpoint, **options: _Any) -> Restored:
+def restore(to: Program | Step | _Any, checkpoint: Checkpoint, *, allow_missing: bool = False, allow_unused: bool = False,
+            convert: bool = False, without_step: bool = False, log: _Any = None) -> Restored:
     """Writes each tensor to the Variable of the same name, of a program, whose step becomes that of the checkpoint, or of a
     tree of Variables. Everything is checked before anything is written.
 
@@ -96,8 +97,10 @@ def restore(to: Program | Step | _Any, checkpoint: Checkpoint, **options: _Any) 
     that takes warnings."""
     to = getattr(to, "program", to)
     if isinstance(to, Program):
-        return _core.restore_program(to, checkpoint, **options)
-    return _core.restore_variables(_trees.leaves(to), checkpoint, **options)
+        return _core.restore_program(to, checkpoint, allow_missing=allow_missing, allow_unused=allow_unused, convert=convert,
+                                     without_step=without_step, log=log)
+    return _core.restore_variables(_trees.leaves(to), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused,
+                                   convert=convert, log=log)
 
 
 def save(path: _Any, of: Program | Step | _Any, metadata: _Mapping[str, str] | None = None) -> None:

@@ -13,14 +13,15 @@ namespace graphsink::python {
 // waits for the GIL.
 using WithoutGil = nb::gil_scoped_release;
 
-// The graph that is being traced (graphsink/_context.py). Throws Error if there is none.
-const GraphHandle& current_graph(const Where& where);
+// The graph that is being traced (graphsink/_context.py). Throws Error of `op` if there is none.
+const GraphHandle& current_graph(const Where& where, const char* op = "operand");
 // The Value that an operand stands for; that of a Variable belongs to the graph that is being traced.
-Value value_of(const Operand& operand, const Where& where);
+Value value_of(const Operand& operand, const Where& where, const char* op = "operand");
 
 void bind_errors(nb::module_& m);
-void bind_types(nb::module_& m);    // devices, modes, dimensions, buckets, Tensor
-void bind_graph(nb::module_& m);    // Value, Variable, Graph, Scope
+void bind_types(nb::module_& m);  // devices, modes, dimensions, buckets, Tensor
+void bind_graph(nb::module_& m);  // Value, Variable, Graph
+void bind_scope(nb::module_& m);
 void bind_ops(nb::module_& m);      // made from ops.h and select.h by make_ops.py
 void bind_control(nb::module_& m);  // if_, switch_, while_, scan, grad
 void bind_optimizers(nb::module_& m);

@@ -118,8 +118,9 @@ template <>
 struct type_caster<graphsink::python::Operand> {
   NB_TYPE_CASTER(graphsink::python::Operand, const_name("graphsink._types.Operand"))
   bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept {
-    // Some ops take a Graph in the place of an operand: that is another overload.
-    if (isinstance<graphsink::python::GraphHandle>(source) || source.is_none()) return false;
+    // Some ops take a Graph or a Padded in the place of an operand: these are other overloads.
+    if (isinstance<graphsink::python::GraphHandle>(source) || isinstance<graphsink::Padded>(source)) return false;
+    if (source.is_none()) return false;
     value.object = source;
     return true;
   }

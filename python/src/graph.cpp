@@ -1,5 +1,4 @@
-// Value, Variable, Graph and Scope.
-#include <list>
+// Value, Variable and Graph.
 #include <sstream>
 #include <utility>
 
@@ -60,7 +59,7 @@ void bind_operators(nb::class_<T>& type) {
 
 // What Python would ask of numbers, and a Value of a graph cannot tell.
 template <class T>
-void refuse_conversions(nb::class_<T>& type, const char* what) {
+void refuse_conversions(nb::class_<T>& type, const char* what, const char* reading) {
   const auto refuse = [&](const char* name, const char* signature, const char* problem, const char* remedy) {
     const char* message = interned(std::string("a ") + what + " " + problem + "; remedy: " + remedy);
     type.def(
@@ -73,10 +72,8 @@ void refuse_conversions(nb::class_<T>& type, const char* what) {
          "take elements by x[i] or gs.split(), or loop in the graph with gs.scan() or gs.while_()");
   refuse("__len__", "(self) -> typing.NoReturn", "has no len()",
          "read .shape, or compute gs.dim(x, axis) in the graph");
-  refuse("__float__", "(self) -> typing.NoReturn", "is no number while the graph is built",
-         "ask the program for it: Graph.output() and Program.output()");
-  refuse("__int__", "(self) -> typing.NoReturn", "is no number while the graph is built",
-         "ask the program for it: Graph.output() and Program.output()");
+  refuse("__float__", "(self) -> typing.NoReturn", "is no number while the graph is built", reading);
+  refuse("__int__", "(self) -> typing.NoReturn", "is no number while the graph is built", reading);
   refuse("__index__", "(self) -> typing.NoReturn", "is no index of Python's",
          "use gs.gather() or gs.take_along_axis()");
   refuse("__contains__", "(self, other: object, /) -> typing.NoReturn", "cannot be searched while the graph is built",
@@ -89,12 +86,16 @@ class Subscript {
   Subscript(const Value& value, nb::handle index, const Where& where)
       : where_(where), rank_(value.shape(where).rank()) {
     nb::tuple parts = nb::isinstance<nb::tuple>(index) ? nb::borrow<nb::tuple>(index) : nb::make_tuple(index);
-    int named = 0;
-    for (nb::handle part : parts) named += !part.is_none() && part.ptr() != Py_Ellipsis;
+    int named = 0, ellipses = 0;
+    for (nb::handle part : parts) {
+      named += !part.is_none() && part.ptr() != Py_Ellipsis;
+      ellipses += part.ptr() == Py_Ellipsis;
+    }
+    if (ellipses > 1)
+      throw Error("[]", where, "... stands in the index " + std::to_string(ellipses) + " times", "use one");
     for (nb::handle part : parts) {
       if (part.ptr() == Py_Ellipsis) {
         for (int i = named; i < rank_; ++i) take_all();
-        named = rank_;
       } else {
         add(part);
       }
@@ -175,10 +176,10 @@ void bind_subscript(nb::class_<T>& type) {
       "__getitem__",
       [](nb::handle self, nb::handle index) {
         const Where where = here();
-        const Value value = value_of(Operand{self}, where);
+        const Value value = value_of(Operand{self}, where, "[]");
         return Subscript(value, index, where).apply(value);
       },
-      nb::sig("def __getitem__(self, index: graphsink._types.Index, /) -> Value"),
+      nb::arg("index").none(), nb::sig("def __getitem__(self, index: graphsink._types.Index, /) -> Value"),
       "x[i] is without the axis, x[a:b:step] keeps it; None adds an axis, ... stands for all that are left. Integers "
       "from "
       "the end are negative. The results are copies.");
@@ -200,15 +201,19 @@ void bind_value(nb::module_& m) {
              return text.str();
            })
       .def("__hash__", [](nb::handle self) { return reinterpret_cast<std::uintptr_t>(self.ptr()) >> 4; })
-      .def("__eq__", [](const Value& a, const Operand& b) { return equal(Arg(a, here()), b.arg(here())); })
-      .def("__ne__", [](const Value& a, const Operand& b) { return not_equal(Arg(a, here()), b.arg(here())); })
+      .def(
+          "__eq__", [](const Value& a, const Operand& b) { return equal(Arg(a, here()), b.arg(here())); },
+          nb::is_operator())
+      .def(
+          "__ne__", [](const Value& a, const Operand& b) { return not_equal(Arg(a, here()), b.arg(here())); },
+          nb::is_operator())
       .def_prop_ro(
           "T", [](const Value& self) { return transpose(Arg(self, here())); },
           "gs.transpose(): the last two axes "
           "change places.");
   bind_operators(value);
   bind_subscript(value);
-  refuse_conversions(value, "Value of a graph");
+  refuse_conversions(value, "Value of a graph", "ask the program for it: Graph.output() and Program.output()");
   value.def(
       "__array__",
       [](const Value& self, nb::handle dtype, nb::handle) {
@@ -230,6 +235,14 @@ void bind_value(nb::module_& m) {
       nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
               "graphsink._types.Array"),
       "The elements of a Value of an Eager.");
+}
+
+// Two Variables are the same or not; with a Value, elements are compared.
+nb::object compared(const Variable& a, nb::handle b, Binary op, bool if_same) {
+  if (nb::isinstance<Variable>(b)) return nb::bool_((a == *nb::inst_ptr<Variable>(b)) == if_same);
+  if (!nb::isinstance<Value>(b)) return nb::not_implemented();
+  const Where where = here();
+  return nb::cast(op(Arg(a, where), Operand{b}.arg(where), Placement{}));
 }
 
 void bind_variable(nb::module_& m) {
@@ -283,7 +296,7 @@ void bind_variable(nb::module_& m) {
             if (nb::isinstance<Value>(value.object)) {
               assign(self, value.arg(where));
             } else {
-              Graph graph = current_graph(where).graph;
+              Graph graph = current_graph(where, "assign").graph;
               graph.assign(self, value.arg(where));
             }
           },
@@ -295,17 +308,22 @@ void bind_variable(nb::module_& m) {
              return "Variable(\"" + self.name(here()) + "\", " + to_string(self.type(here())) + ")";
            })
       .def(
-          "__eq__",
-          [](const Variable& a, nb::handle b) -> nb::object {
-            if (nb::isinstance<Variable>(b)) return nb::bool_(a == *nb::inst_ptr<Variable>(b));
-            if (!nb::isinstance<Value>(b)) return nb::not_implemented();
-            return nb::cast(equal(Arg(a, here()), Operand{b}.arg(here())));
-          },
+          "__eq__", [](const Variable& a, nb::handle b) { return compared(a, b, equal, true); }, nb::arg().none(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def(
+          "__ne__", [](const Variable& a, nb::handle b) { return compared(a, b, not_equal, false); }, nb::arg().none(),
+          nb::sig("def __ne__(self, other: object, /) -> bool"))
       .def("__hash__", [](const Variable& self) { return reinterpret_cast<std::uintptr_t>(self.data().get()) >> 4; });
   bind_operators(variable);
   bind_subscript(variable);
-  refuse_conversions(variable, "Variable");
+  refuse_conversions(variable, "Variable", "use Variable.read()");
+  variable.def(
+      "__array__",
+      [](const Variable&, nb::args, nb::kwargs) -> nb::object {
+        throw nb::type_error(
+            "a Variable is no array, because programs may change it; remedy: copy its elements with Variable.read()");
+      },
+      nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.NoReturn"));
 }
 
 void add_name(GraphHandle& self, const std::string& name, const Value& value) {
@@ -400,70 +418,32 @@ void bind_graph_class(nb::module_& m) {
           nb::sig("def inputs(self) -> dict[str, Value]"), "The inputs and feeds by name.");
 }
 
-// The scopes of a thread, innermost last. A generator may leave one after the one around it, which ends both.
-std::list<Scope>& open_scopes() {
-  thread_local std::list<Scope> scopes;
-  return scopes;
-}
-
-struct ScopeHandle {
-  std::string name;
-  std::size_t depth = 0;
-
-  void enter(const Where& where) {
-    open_scopes().emplace_back(name, where);
-    depth = open_scopes().size();
-  }
-  void leave() {
-    while (depth > 0 && open_scopes().size() >= depth) open_scopes().pop_back();
-    depth = 0;
-  }
-};
-
-void bind_scope(nb::module_& m) {
-  nb::class_<ScopeHandle>(
-      m, "Scope",
-      "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), profiles and the "
-      "names of Variables. Scopes nest: \"encoder/layer3\".")
-      .def(nb::init<std::string>(), nb::arg("name"))
-      .def(
-          "__enter__",
-          [](nb::handle self) {
-            nb::inst_ptr<ScopeHandle>(self)->enter(here());
-            return nb::borrow(self);
-          },
-          nb::sig("def __enter__(self) -> Scope"))
-      .def(
-          "__exit__", [](ScopeHandle& self, nb::handle, nb::handle, nb::handle) { self.leave(); },
-          nb::arg("type").none(), nb::arg("error").none(), nb::arg("traceback").none());
-}
-
 }  // namespace
 
-const GraphHandle& current_graph(const Where& where) {
+const GraphHandle& current_graph(const Where& where, const char* op) {
   nb::object current = nb::module_::import_("graphsink._context").attr("current_graph")();
   if (current.is_none()) {
-    throw Error("assign", where, "neither a Variable nor a number says which graph the assignment belongs to",
-                "use Graph.assign(), or assign within a function of @gs.program");
+    throw Error(
+        op, where, "neither a Variable nor a number says which graph it is meant for",
+        "give a Value, such as graph.value(variable), use Graph.assign(), or build within a function of @gs.program");
   }
   return *nb::inst_ptr<GraphHandle>(current);
 }
 
-Value value_of(const Operand& operand, const Where& where) {
+Value value_of(const Operand& operand, const Where& where, const char* op) {
   const Arg arg = operand.arg(where);
   if (const auto* value = std::get_if<Value>(&arg.content())) return *value;
   if (const auto* variable = std::get_if<Variable>(&arg.content())) {
-    Graph graph = current_graph(where).graph;
+    Graph graph = current_graph(where, op).graph;
     return graph.value(*variable, where);
   }
-  throw Error("operand", where, "a number is no Value of a graph", "use Graph.constant()");
+  throw Error(op, where, "a number is no Value of a graph", "use Graph.constant()");
 }
 
 void bind_graph(nb::module_& m) {
   bind_value(m);
   bind_variable(m);
   bind_graph_class(m);
-  bind_scope(m);
   m.def(
       "true_size", [](const Value& input, int axis) { return true_size(input, axis, here()); }, nb::arg("input"),
       nb::arg("axis"), "The size of an axis of an input as it was given to write(), without what fills its bucket.");

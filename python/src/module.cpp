@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
   py::bind_errors(m);
   py::bind_types(m);
   py::bind_graph(m);
+  py::bind_scope(m);
   py::bind_ops(m);
   py::bind_control(m);
   py::bind_optimizers(m);
