@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,8 @@ class Step:
         return _trees.like(self._result, iter([self.program.output(name) for name in self._output_names]))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Python asks for these of objects that are not made yet
+            raise AttributeError(name)
         return getattr(self.program, name)
 
     def _repr_html_(self) -> str:
@@ -71,27 +74,37 @@ class Step:
 class Traced:
     """A function that builds a graph, made by @gs.program."""
 
-    def __init__(self, function: Callable[..., Any], target: _core.DeviceId | None, options: dict[str, Any]):
+    def __init__(self, function: Callable[..., Any], target: _core.DeviceId | None, options: dict[str, Any],
+                 types: dict[str, InputType] | None = None):
         functools.update_wrapper(self, function)
         self._function = function
         self._target = target
         self._options = options
         self._steps: dict[Any, Step] = {}
         self._signature = inspect.signature(function)
-        self._types = self._typed_parameters()
+        self._types = types if types is not None else self._typed_parameters(sys._getframe(2).f_locals)
 
-    def _typed_parameters(self) -> dict[str, InputType]:
+    def _typed_parameters(self, local_names: Mapping[str, Any]) -> dict[str, InputType]:
         """Types of the parameters that have gs.input() or gs.feed() as their default or annotation."""
         found = {}
         for name, parameter in self._signature.parameters.items():
-            hint = parameter.annotation
-            if isinstance(hint, str) and ("feed(" in hint or "input(" in hint):
-                # from __future__ import annotations: the names are those of the function's module and closure.
-                hint = eval(hint, {**self._function.__globals__, **inspect.getclosurevars(self._function).nonlocals})
-            for said in (parameter.default, hint):
+            for said in (parameter.default, self._annotation(parameter.annotation, local_names)):
                 if isinstance(said, InputType):
                     found[name] = said
         return found
+
+    def _annotation(self, hint: Any, local_names: Mapping[str, Any]) -> Any:
+        """What an annotation stands for, which is a text where a file says `from __future__ import annotations`; its names
+        are those that the function sees, and those of its decorator."""
+        if not isinstance(hint, str):
+            return hint
+        closure = inspect.getclosurevars(self._function).nonlocals
+        try:
+            return eval(hint, {**self._function.__globals__, **local_names, **closure})  # noqa: S307
+        except Exception:
+            if "feed(" in hint or "input(" in hint:
+                raise
+            return None
 
     def trace(self, types: dict[str, InputType] | None = None) -> tuple[_core.Graph, Any, list[str]]:
         """Calls the function with the inputs of a new graph. Returns the graph, what the function returned, and the names of
@@ -122,7 +135,7 @@ class Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters
-        without a type are inputs of the types of the arrays, and numbers are f32."""
+        without a type are inputs of the types of the arrays, and numbers, and lists of them, are f32."""
         bound = self._signature.bind(*args, **kwargs)
         arrays = {name: value if hasattr(value, "shape") else _as_array(value) for name, value in bound.arguments.items()}
         types = {name: InputType(array.dtype, tuple(array.shape), False)
@@ -139,12 +152,16 @@ class Traced:
         """Methods are traced with their object bound."""
         if instance is None:
             return self
-        return Traced(typing.cast(Any, self._function).__get__(instance, owner), self._target, self._options)
+        bound = Traced(typing.cast(Any, self._function).__get__(instance, owner), self._target, self._options, self._types)
+        # The object keeps it, so that its programs are not traced again.
+        if hasattr(instance, "__dict__"):
+            instance.__dict__[self._function.__name__] = bound
+        return bound
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+    return array.astype(np.float32) if array.dtype.kind in "if" else array
 
 
 def _add_outputs(graph: _core.Graph, result: Any) -> list[str]:

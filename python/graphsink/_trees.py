@@ -1,8 +1,9 @@
 """Trees of Values and Variables: dicts, lists, tuples, named tuples and dataclasses, nested in any way."""
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,14 +37,21 @@ def like(tree: Any, values: Iterator[Any]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        return type(tree)((key, like(tree[key], values)) for key in tree)  # type: ignore[call-arg]
+        entries = {key: like(tree[key], values) for key in tree}
+        if type(tree) is dict or not isinstance(tree, MutableMapping):
+            return entries
+        made = copy.copy(tree)
+        made.update(entries)
+        return made
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(like(element, values) for element in tree))
     if isinstance(tree, (list, tuple)):
         return type(tree)(like(element, values) for element in tree)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        made = {field.name: like(getattr(tree, field.name), values) for field in dataclasses.fields(tree)}
-        return dataclasses.replace(tree, **made)
+        copied = copy.copy(tree)
+        for field in dataclasses.fields(tree):
+            object.__setattr__(copied, field.name, like(getattr(tree, field.name), values))
+        return copied
     return next(values)
 
 

@@ -170,7 +170,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return api("cudaGetDeviceCount", [&](Runtime& r, Lock&) -> cudaError_t {
     if (count == nullptr) return cudaErrorInvalidValue;
     *count = r.device_count;
-    return cudaSuccess;
+    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
   });
 }
 

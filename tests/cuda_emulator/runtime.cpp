@@ -40,7 +40,7 @@ cudaError_t refuse_host_function() {
 
 Runtime::Runtime() {
   const char* devices = std::getenv("GS_EMU_DEVICES");
-  set_device_count(devices == nullptr ? 1 : std::max(1, std::atoi(devices)));
+  set_device_count(devices == nullptr ? 1 : std::max(0, std::atoi(devices)));
   const char* peer_access = std::getenv("GS_EMU_PEERS");
   has_peer_access = peer_access == nullptr || peer_access[0] != '0';
   const char* destroy = std::getenv("GS_EMU_DESTROY_ENDS_CAPTURE");

@@ -1,0 +1,387 @@
+"""@gs.program, records and outputs, checkpoints, gs.eager(), and what a run costs."""
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphsink as gs
+
+Images = gs.feed(gs.f32, 4, 3)
+
+
+# ---- Functions that are traced
+
+def test_traced_once_for_each_signature(device: gs.DeviceId) -> None:
+    calls = []
+
+    @gs.program(target=device)
+    def compute(x, y, scale=2.0):  # type: ignore[no-untyped-def]
+        calls.append((x.dtype, x.shape))
+        return (x - y) * scale
+
+    ones = np.ones((2, 2), np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(compute(3 * ones, ones), 4 * ones, strict=True)
+    assert calls == [(gs.f32, (2, 2))]
+    assert compute(3.0, 1.0) == 4 and compute(3, y=1) == 4 and compute(np.float32(5), 1) == 8
+    assert calls[1:] == [(gs.f32, ())]
+    np.testing.assert_array_equal(compute([3.0, 1.0], [1.0, 1.0]), [4, 0])
+    assert compute(np.array([3], np.int64), np.array([1], np.int64), np.int64(3)) == 6
+    np.testing.assert_array_equal(compute(ones, ones, 5.0), 0 * ones)
+    assert len(calls) == 5
+
+
+def test_results_are_trees(device: gs.DeviceId) -> None:
+    @dataclass
+    class Result:
+        total: Any
+        parts: Any
+
+    @gs.program(target=device)
+    def compute(x):  # type: ignore[no-untyped-def]
+        return Result(gs.sum(x), {"half": (x / 2, [x]), "none": None, "ordered": collections.OrderedDict(a=-x)})
+
+    made = compute(np.array([2.0, 4.0], np.float32))
+    assert isinstance(made, Result) and made.total == 6 and made.parts["none"] is None
+    assert isinstance(made.parts["ordered"], collections.OrderedDict) and isinstance(made.parts["half"], tuple)
+    np.testing.assert_array_equal(made.parts["half"][0], [1, 2])
+    np.testing.assert_array_equal(made.parts["half"][1][0], [2, 4])
+    np.testing.assert_array_equal(made.parts["ordered"]["a"], [-2, -4])
+
+
+def test_annotations_that_are_texts(device: gs.DeviceId) -> None:
+    """As in this file: names of the module, of the function around, and of parameters alone."""
+    rows = 5
+
+    @gs.program
+    def compute(x: Images, y: gs.input(gs.f32, rows, 3), z: gs.feed(gs.i32, gs.open(2)), k: int = 3):  # type: ignore[no-untyped-def,valid-type]
+        return gs.sum(x) + gs.sum(y) + k
+
+    step = compute.compile(device)
+    assert step.graph.inputs["x"].shape == (4, 3) and step.graph.inputs["y"].shape == (5, 3)
+    assert step.graph.inputs["z"].dtype == gs.i32 and step.inputs["z"].shape == (gs.open(2),)
+    step.write(x=np.ones((2, 4, 3), np.float32), y=np.ones((5, 3), np.float32), z=np.zeros((2, 7), np.int32))
+    step.run(steps=2)
+    assert step.result() == 30
+
+
+def test_wrong_annotations_are_named() -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        @gs.program
+        def compute(x: gs.feed(gs.float31, 2)):  # type: ignore[no-untyped-def,valid-type,attr-defined]
+            return x
+
+    @gs.program
+    def other(x: NotDefined):  # type: ignore[no-untyped-def,name-defined]  # noqa: F821
+        return x + 1
+    assert other(1.0) == 2
+    with pytest.raises(TypeError, match="type of the parameter 'x' is not known"):
+        other.compile()
+
+
+def test_methods_are_traced_once_for_each_object() -> None:
+    traced = []
+
+    class Model:
+        def __init__(self, value: float):
+            self.w = gs.Variable("w", [value])
+
+        @gs.program
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            traced.append(self)
+            return x * self.w
+
+        @gs.program
+        def train(self, x: gs.feed(gs.f32, 1)):  # type: ignore[no-untyped-def,valid-type]
+            loss = gs.sum(x * self.w)
+            gs.sgd(loss, [self.w], lr=1.0)
+            return {"loss": loss}
+
+    a, b = Model(2.0), Model(3.0)
+    for _ in range(2):
+        assert a.forward(np.ones(1, np.float32)) == 2 and b.forward(np.ones(1, np.float32)) == 3
+    assert traced == [a, b]
+    step = a.train.compile()
+    step.write(x=np.ones((1, 1), np.float32))
+    step.run(steps=2)
+    np.testing.assert_array_equal(step.records("loss"), [2, 1])
+    assert a.forward(np.ones(1, np.float32)) == 0 and Model.forward.__name__ == "forward"
+
+
+def test_a_function_that_throws_leaves_no_graph_behind() -> None:
+    @gs.program
+    def wrong(x):  # type: ignore[no-untyped-def]
+        raise KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        wrong(1.0)
+    assert gs.current_graph() is None
+    with pytest.raises(TypeError, match="belongs to no graph"):
+        gs.tensor([1.0])
+
+
+def test_a_function_that_branches_on_data_is_told_how() -> None:
+    @gs.program
+    def wrong(x):  # type: ignore[no-untyped-def]
+        return x if x > 0 else -x
+    with pytest.raises(TypeError, match=r"gs\.if_"):
+        wrong(1.0)
+
+
+def test_assignments_come_in_the_order_of_the_lines(device: gs.DeviceId) -> None:
+    x = gs.Variable("x", [1.0])
+
+    @gs.program(target=device)
+    def compute(y, z):  # type: ignore[no-untyped-def]
+        x.assign(y)
+        first = x + 0
+        x.assign(z)
+        x.assign(x * 2)
+        return first, x - y
+
+    first, last = compute([0.25], [0.5])
+    assert (first, last, x.read()) == (0.25, 0.75, 1.0)
+
+
+def test_ops_take_places(device: gs.DeviceId) -> None:
+    @gs.program(target=device)
+    def compute(x, y, z):  # type: ignore[no-untyped-def]
+        return gs.sub(gs.add(x, y, on=gs.on_cpu), z, on=gs.on_device)
+    ones = np.ones((2, 2), np.float32)
+    np.testing.assert_array_equal(compute(ones, ones, ones), ones)
+
+
+# ---- Records and outputs
+
+def test_records_have_the_shape_of_what_is_recorded(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    x = graph.feed("x", gs.f32, (2, 3))
+    v = gs.Variable("v", [1.0, 2.0])
+    graph.record("sum", gs.sum(x))
+    graph.record("rows", gs.sum(x, 1), capacity=4)
+    graph.record("all", x)
+    graph.record("v", v)
+    program = gs.compile(graph, device)
+    data = np.arange(5 * 6, dtype=np.float32).reshape(5, 2, 3)
+    for mode in (gs.sink, gs.interactive):
+        program.write("x", data)
+        program.run(mode, steps=5)
+        np.testing.assert_array_equal(program.records("sum"), data.sum((1, 2)).astype(np.float64), strict=True)
+        np.testing.assert_array_equal(program.records("all"), data)
+        np.testing.assert_array_equal(program.records("v"), [[1, 2]] * 5)
+        np.testing.assert_array_equal(program.records("rows"), data.sum(2)[1:])
+        assert program.record_capacity("rows") == 4 and program.lost_records("rows") > 0
+    assert program.records("all").shape == (0, 2, 3) and program.try_records("sum").shape == (0,)
+    with pytest.raises(gs.Error):
+        program.records("none")
+
+
+def test_outputs_own_their_memory(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (2,))
+    y = x * 2
+    graph.output("y", y)
+    graph.output("half", gs.cast(y, gs.bf16))
+    program = gs.compile(graph, device)
+    program.write(x, [1.0, 2.0])
+    program.run()
+    first = program.output("y")
+    program.write("x", np.array([5.0, 6.0], np.float32))
+    program.run()
+    np.testing.assert_array_equal(first, [2, 4])
+    np.testing.assert_array_equal(program.output(y), [10, 12])
+    assert first.flags.writeable and program.output("half").dtype == np.float32
+    del program
+    np.testing.assert_array_equal(first, [2, 4])
+
+
+def test_programs_tell_about_themselves(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    graph.output("y", graph.input("x<b>", gs.f32, (2,)) + 1)
+    program = gs.compile(graph, device)
+    program.write("x<b>", [1.0, 2.0])
+    program.run(steps=3)
+    assert program.steps() == 3 and program.poll() and program.plan().nodes > 0 and program.counters().api_calls >= 0
+    assert program.target.id == device and "digraph" in program.explain_dot()
+    html = program._repr_html_()
+    assert html.startswith("<div") and "<b>" + str(program.target.name).split("<")[0][:3] in html or "<div" in html
+    assert "PlanSummary(" in repr(program.plan()) and "Counters(" in repr(program.counters())
+    assert list(program.inputs) == ["x<b>"]
+
+
+# ---- Checkpoints
+
+def trained(device: gs.DeviceId, steps: int) -> tuple[gs.Step, dict[str, gs.Variable]]:
+    parameters = gs.variables({"layer": {"w": np.array([1.0, 2.0], np.float32)}, "b": np.array(3.0, np.float32)})
+
+    @gs.program
+    def train():  # type: ignore[no-untyped-def]
+        loss = gs.sum((parameters["layer"]["w"] * 3.0) ** 2) + parameters["b"] * parameters["b"]
+        gs.adamw(loss, parameters, lr=0.1)
+        return {"loss": loss}
+
+    step = train.compile(device)
+    step.run(steps=steps)
+    return step, parameters
+
+
+def test_training_goes_on_from_a_file(device: gs.DeviceId, tmp_path: pathlib.Path) -> None:
+    whole, _ = trained(device, 7)
+    first, _ = trained(device, 4)
+    gs.save(tmp_path / "a.safetensors", first, {"note": "übung"})
+    second, _ = trained(device, 1)
+    second.sync()
+    restored = gs.load(str(tmp_path / "a.safetensors"), second)
+    assert "layer.w" in restored.loaded and not restored.missing and second.steps() == 4
+    second.run(steps=3)
+    np.testing.assert_array_equal(second.records("loss")[-3:], whole.records("loss")[-3:])
+    for name, array in gs.state_dict(whole).items():
+        np.testing.assert_array_equal(gs.state_dict(second)[name], array, name)
+    assert gs.read_checkpoint(tmp_path / "a.safetensors").metadata["note"] == "übung"
+
+
+def test_state_dicts_go_round(device: gs.DeviceId) -> None:
+    step, parameters = trained(device, 3)
+    state = gs.state_dict(parameters)
+    assert list(state) == ["b", "layer.w"] or list(state) == ["layer.w", "b"]
+    kept = {name: array.copy() for name, array in state.items()}
+    step.run()
+    step.sync()
+    assert not np.array_equal(gs.state_dict(parameters)["b"], kept["b"])
+    np.testing.assert_array_equal(state["b"], kept["b"])
+    gs.load_state_dict(parameters, kept)
+    for name, array in gs.state_dict(parameters).items():
+        np.testing.assert_array_equal(array, kept[name], name)
+    assert set(gs.state_dict(step)) > set(kept)
+    with pytest.raises(gs.Error):
+        gs.load_state_dict(step, kept)
+    gs.load_state_dict(step, kept, allow_missing=True)
+    assert step.steps() == 4
+    with pytest.raises(gs.Error):
+        gs.load_state_dict(parameters, {**kept, "b": np.float64(1)})
+    gs.load_state_dict(parameters, {**kept, "b": np.float64(1), "more": kept["b"]}, convert=True, allow_unused=True)
+    assert parameters["b"].read() == 1
+
+
+def test_bf16_goes_round(tmp_path: pathlib.Path) -> None:
+    v = gs.Variable("v", [1.0, 1.5], gs.bf16)
+    gs.save(tmp_path / "v", [v])
+    v.write([0.0, 0.0])
+    gs.load(tmp_path / "v", [v])
+    np.testing.assert_array_equal(v.read(), [1, 1.5])
+    assert gs.read_checkpoint(tmp_path / "v").tensors["v"].dtype == gs.bf16
+
+
+# ---- gs.eager()
+
+def test_eager_prints_what_is_computed(device: gs.DeviceId) -> None:
+    def compute(x: Any, y: Any) -> Any:
+        m = x * y
+        print(m)
+        return m + (x - y)
+
+    text = io.StringIO()
+    with gs.eager(device), contextlib.redirect_stdout(text):
+        z = compute(gs.tensor([1.0]), gs.tensor([2.0]))
+        assert gs.read(z) == 1 and np.asarray(z) == 1 and np.asarray(z, np.float64).dtype == np.float64
+    assert text.getvalue().strip() == "f32[1] [2]"
+    assert gs.program(compute, target=device)([1.0], [2.0]) == 1
+    with pytest.raises(TypeError, match="gs.eager"):
+        gs.tensor([1.0])
+
+
+def test_eager_within_a_traced_function() -> None:
+    @gs.program
+    def compute(x):  # type: ignore[no-untyped-def]
+        with gs.eager():
+            two = float(gs.read(gs.tensor([1.0]) + 1)[0])
+        return x * two + gs.tensor(1.0)
+    assert compute(3.0) == 7
+
+
+# ---- What a run costs, and what an import brings
+
+def test_a_run_calls_no_python(device: gs.DeviceId) -> None:
+    step, _ = trained(device, 2)
+    program = step.program
+    program.sync()
+    events: list[str] = []
+
+    def seen(frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            events.append(f"{event} {argument if event == 'c_call' else frame.f_code.co_name}")
+
+    threading.setprofile(seen)
+    sys.setprofile(seen)
+    try:
+        program.run(gs.sink, steps=100)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    program.sync()
+    # Beside the end of the count, the call itself is the only one; bindings are no functions that the profiler sees as Python.
+    assert [event for event in events if event.startswith("call ")] == []
+    assert program.steps() == 102
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+TRAINING = """
+import graphsink as gs
+v = gs.Variable("v", [1.0, 2.0])
+@gs.program
+def train(x):
+    loss = gs.sum(v * x)
+    gs.adamw(loss, [v])
+    return {"loss": loss}
+train([1.0, 2.0])
+try:
+    v @ v
+except gs.Error as error:
+    str(error)
+gs.state_dict([v])
+"""
+
+
+def test_only_numpy_is_imported() -> None:
+    code = TRAINING + """
+import sys
+ours = {"graphsink", "numpy", "__main__", "__mp_main__"}
+print(sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - ours))
+"""
+    without_sites = run_python("import sys; print(sorted({name.partition('.')[0] for name in sys.modules}))")
+    found = set(eval(run_python(code))) - set(eval(without_sites))  # noqa: S307
+    assert found <= {"_distutils_hack", "nanobind"} - {"nanobind"}, found
+
+
+def test_imports_without_a_device() -> None:
+    code = TRAINING + """
+print(gs.cuda.is_available(), gs.cuda_device_count())
+try:
+    gs.compile(gs.Graph(), gs.cuda(0))
+except gs.Error as error:
+    print(error.code == gs.ErrorCode.unavailable, bool(error.remedy))
+"""
+    printed = run_python(code, GS_EMU_DEVICES="0", CUDA_VISIBLE_DEVICES="").split()
+    assert printed == ["False", "0", "True", "True"]
+
+
+def test_no_leaks_are_reported() -> None:
+    """nanobind tells of objects that outlive the interpreter."""
+    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "leaked" not in done.stderr and done.stderr == ""
