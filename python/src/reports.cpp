@@ -18,6 +18,13 @@ void print_fields(nb::class_<T>& type, std::initializer_list<const char*> fields
   });
 }
 
+// Pairs of dtypes and shapes.
+nb::list types_object(const std::vector<TensorType>& types) {
+  nb::list all;
+  for (const TensorType& type : types) all.append(nb::make_tuple(dtype_object(type.dtype), shape_object(type.shape)));
+  return all;
+}
+
 #define GS_FIELD(Type, name) type.def_ro(#name, &Type::name);
 
 void bind_counters(nb::module_& m) {
@@ -134,6 +141,13 @@ void bind_times(nb::module_& m) {
     GS_FIELD(OpTime, us)
     GS_FIELD(OpTime, bytes)
     GS_FIELD(OpTime, flops)
+    const char* types = "(self) -> list[tuple[graphsink._types.DType, tuple[int | Dim, ...]]]";
+    type.def_prop_ro(
+            "inputs", [](const OpTime& self) { return types_object(self.inputs); },
+            nb::sig(interned(std::string("def inputs") + types)), "Dtypes and shapes of the inputs; none for a copy.")
+        .def_prop_ro(
+            "outputs", [](const OpTime& self) { return types_object(self.outputs); },
+            nb::sig(interned(std::string("def outputs") + types)), "Those of the outputs.");
     print_fields(type, {"op", "where", "runs", "us", "bytes", "flops"});
   }
   {

@@ -233,7 +233,9 @@ def test_explain_names_lines() -> None:
     assert any(f"test_errors.py:{line_of('layer')}" in repr(value.where) for value in step.memory().largest)
     step.run()
     times = step.time_ops(2)
-    assert any(time.where.file == __file__ for time in times)
+    (product,) = [time for time in times if time.where.line == line_of("layer") and time.op == "matmul"][:1]
+    assert product.where.file == __file__ and product.runs > 0
+    assert product.inputs == [(gs.f32, (3, 2)), (gs.f32, (2, 2))] and product.outputs == [(gs.f32, (3, 2))]
 
 
 def test_where_is_cheap_to_ask_for() -> None:
