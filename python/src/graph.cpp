@@ -1,5 +1,6 @@
 // Value, Variable and Graph.
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "bindings.h"
@@ -57,23 +58,31 @@ void bind_operators(nb::class_<T>& type) {
   type.attr("__array_ufunc__") = nb::none();
 }
 
-// What Python would ask of numbers, and a Value of a graph cannot tell.
+// What Python would ask of numbers, and a Value of a graph cannot tell. One of an Eager answers as its array does,
+// where that is of one element.
 template <class T>
 void refuse_conversions(nb::class_<T>& type, const char* what, const char* reading) {
   const auto refuse = [&](const char* name, const char* signature, const char* problem, const char* remedy) {
     const char* message = interned(std::string("a ") + what + " " + problem + "; remedy: " + remedy);
+    const bool is_of_number = std::string_view(signature).find("NoReturn") == std::string_view::npos;
     type.def(
-        name, [message](nb::args, nb::kwargs) -> nb::object { throw nb::type_error(message); },
+        name,
+        [=](nb::args arguments, nb::kwargs) -> nb::object {
+          const nb::handle self = arguments[0];
+          if (is_of_number && nb::isinstance<Value>(self) && nb::inst_ptr<Value>(self)->eager() != nullptr)
+            return self.attr("__array__")().attr("item")().attr(name)();
+          throw nb::type_error(message);
+        },
         nb::sig(interned(std::string("def ") + name + signature)));
   };
-  refuse("__bool__", "(self) -> typing.NoReturn", "has no truth value while the graph is built",
+  refuse("__bool__", "(self) -> bool", "has no truth value while the graph is built",
          "choose in the graph, with gs.if_(), gs.while_() or gs.where(); combine conditions with & and |");
   refuse("__iter__", "(self) -> typing.NoReturn", "cannot be iterated over while the graph is built",
          "take elements by x[i] or gs.split(), or loop in the graph with gs.scan() or gs.while_()");
   refuse("__len__", "(self) -> typing.NoReturn", "has no len()",
          "read .shape, or compute gs.dim(x, axis) in the graph");
-  refuse("__float__", "(self) -> typing.NoReturn", "is no number while the graph is built", reading);
-  refuse("__int__", "(self) -> typing.NoReturn", "is no number while the graph is built", reading);
+  refuse("__float__", "(self) -> float", "is no number while the graph is built", reading);
+  refuse("__int__", "(self) -> int", "is no number while the graph is built", reading);
   refuse("__index__", "(self) -> typing.NoReturn", "is no index of Python's",
          "use gs.gather() or gs.take_along_axis()");
   refuse("__contains__", "(self, other: object, /) -> typing.NoReturn", "cannot be searched while the graph is built",

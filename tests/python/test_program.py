@@ -76,6 +76,18 @@ def test_annotations_that_are_texts(device: gs.DeviceId) -> None:
     assert step.result() == 30
 
 
+def test_types_as_defaults(device: gs.DeviceId) -> None:
+    @gs.program
+    def compute(x=gs.feed(gs.f32, 2), y=gs.input(gs.f32, 2), k=2.0):  # type: ignore[no-untyped-def]
+        return x * y + k
+
+    step = compute.compile(device)
+    assert list(step.inputs) == ["x", "y"] and step.inputs["x"].shape == (2,)
+    step.write(x=[[1.0, 2.0], [3.0, 4.0]], y=[10.0, 20.0])
+    step.run(steps=2)
+    np.testing.assert_array_equal(step.result(), [32, 82])
+
+
 def test_wrong_annotations_are_named() -> None:
     with pytest.raises((AttributeError, TypeError)):
         @gs.program
@@ -298,6 +310,14 @@ def test_eager_prints_what_is_computed(device: gs.DeviceId) -> None:
     assert gs.program(compute, target=device)([1.0], [2.0]) == 1
     with pytest.raises(TypeError, match="gs.eager"):
         gs.tensor([1.0])
+
+
+def test_values_of_an_eager_are_numbers(device: gs.DeviceId) -> None:
+    with gs.eager(device):
+        x = gs.tensor([2.5]) * 2
+        assert x > 4 and not x < 4 and float(x) == 5 and int(x) == 5 and (1 if gs.sum(x) == 5 else 0)
+        with pytest.raises(ValueError):
+            float(gs.tensor([1.0, 2.0]))
 
 
 def test_eager_within_a_traced_function() -> None:
