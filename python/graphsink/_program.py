@@ -82,6 +82,9 @@ class Traced:
         self._options = options
         self._steps: dict[Any, Step] = {}
         self._signature = inspect.signature(function)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{function.__name__}: {parameter} has no name that arrays could be given to; name each parameter")
         self._types = types if types is not None else self._typed_parameters(sys._getframe(2).f_locals)
 
     def _typed_parameters(self, local_names: Mapping[str, Any]) -> dict[str, InputType]:

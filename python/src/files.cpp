@@ -29,12 +29,12 @@ void bind_checkpoint(nb::module_& m) {
             const Where where = here();
             Checkpoint made;
             for (auto [name, data] : nb::cast<nb::dict>(tensors))
-              made.tensors.emplace(nb::cast<std::string>(name), to_tensor(data, std::nullopt, where));
+              made.tensors.emplace(nb::cast<std::string>(name), to_tensor(data, f32, where));
             made.metadata.insert(metadata.begin(), metadata.end());
             new (self) Checkpoint(std::move(made));
           },
           nb::arg("tensors").sig("collections.abc.Mapping[str, graphsink._types.ArrayLike]"),
-          nb::arg("metadata") = Texts{}, "Copies the arrays.")
+          nb::arg("metadata") = Texts{}, "Copies the arrays; numbers become f32.")
       .def_prop_ro(
           "tensors", [](const Checkpoint& self) { return dict_of(self.tensors); },
           nb::sig("def tensors(self) -> dict[str, Tensor]"), "Copies of the tensors, by name.")

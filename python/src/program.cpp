@@ -19,6 +19,14 @@ std::optional<cudaStream_t> stream_of(nb::handle stream) {
   return reinterpret_cast<cudaStream_t>(nb::cast<std::uintptr_t>(number));
 }
 
+// Throws TypeError for what is no text.
+std::string name_of(nb::handle object, const char* what) {
+  if (nb::isinstance<nb::str>(object)) return nb::cast<std::string>(object);
+  const nb::object type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  const std::string seen = nb::cast<std::string>(type.attr("__name__"));
+  throw nb::type_error((std::string(what) + " is named by a str or given as a Value, not as " + seen).c_str());
+}
+
 void write(ProgramHandle& self, nb::handle input, nb::handle data, nb::handle stream) {
   const Where where = here();
   const Value value = self.input(input, where);
@@ -153,7 +161,7 @@ void bind_results(nb::class_<ProgramHandle>& type) {
               WithoutGil others_run;
               tensor = self.program->output(value, where);
             } else {
-              const std::string name = nb::cast<std::string>(name_or_value);
+              const std::string name = name_of(name_or_value, "an output");
               WithoutGil others_run;
               tensor = self.program->output(std::string_view(name), where);
             }
@@ -278,7 +286,7 @@ void bind_eager(nb::module_& m) {
 
 Value ProgramHandle::input(nb::handle name_or_value, const Where& where) const {
   if (nb::isinstance<Value>(name_or_value)) return *nb::inst_ptr<Value>(name_or_value);
-  const std::string name = nb::cast<std::string>(name_or_value);
+  const std::string name = name_of(name_or_value, "an input or a feed");
   auto found = names->inputs.find(name);
   if (found != names->inputs.end()) return found->second;
   std::string known;

@@ -101,12 +101,14 @@ void bind_tensor(nb::module_& m) {
           "__init__",
           [](Tensor* self, nb::handle data, std::optional<DType> dtype) {
             const Where where = here();
-            Tensor made = to_tensor(data, dtype, where);
+            Tensor made = to_tensor(data, dtype ? dtype : std::optional(f32), where);
             if (dtype && made.dtype() != *dtype) made = made.to(*dtype, where);
             new (self) Tensor(std::move(made));
           },
           nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
-          "Copies an array, or numbers. With a dtype, the elements are converted as gs.cast() does.")
+          "Copies an array, which keeps its dtype, or numbers, which become f32. With a dtype, the elements are "
+          "converted "
+          "as gs.cast() does.")
       .def_prop_ro("dtype", [](const Tensor& self) { return self.dtype(here()); })
       .def_prop_ro("shape", [](const Tensor& self) { return self.shape(here()); })
       .def(

@@ -102,6 +102,12 @@ def test_wrong_annotations_are_named() -> None:
         other.compile()
 
 
+@pytest.mark.parametrize("function", [lambda *x: x[0], lambda **x: x, lambda x, /: x])
+def test_parameters_must_have_names(function: Any) -> None:
+    with pytest.raises(TypeError, match="name each parameter"):
+        gs.program(function)
+
+
 def test_methods_are_traced_once_for_each_object() -> None:
     traced = []
 
@@ -229,6 +235,11 @@ def test_programs_tell_about_themselves(device: gs.DeviceId) -> None:
     assert html.startswith("<div") and "<b>" + str(program.target.name).split("<")[0][:3] in html or "<div" in html
     assert "PlanSummary(" in repr(program.plan()) and "Counters(" in repr(program.counters())
     assert list(program.inputs) == ["x<b>"]
+    for call in (lambda: program.output(3), lambda: program.write(None, [1.0]), lambda: program.run(gs.sink, steps="3")):
+        with pytest.raises(TypeError):
+            call()
+    with pytest.raises(gs.Error, match="no input or feed"):
+        program.write("y", [1.0])
 
 
 # ---- Checkpoints
@@ -283,6 +294,13 @@ def test_state_dicts_go_round(device: gs.DeviceId) -> None:
         gs.load_state_dict(parameters, {**kept, "b": np.float64(1)})
     gs.load_state_dict(parameters, {**kept, "b": np.float64(1), "more": kept["b"]}, convert=True, allow_unused=True)
     assert parameters["b"].read() == 1
+
+
+def test_numbers_in_checkpoints_are_f32() -> None:
+    assert gs.Checkpoint({"v": [1.0, 2.0]}).tensors["v"].dtype == gs.f32 and gs.Tensor([1.0]).dtype == gs.f32
+    v = gs.Variable("v", [0.0, 0.0])
+    gs.load_state_dict({"v": v}, {"v": [1.0, 2.0]})
+    np.testing.assert_array_equal(v.read(), [1, 2])
 
 
 def test_bf16_goes_round(tmp_path: pathlib.Path) -> None:
