@@ -37,6 +37,7 @@ class Function:
 class Header:
     functions: list[Function] = field(default_factory=list)
     structs: dict[str, list[Parameter]] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)  # what the lines of a struct say of its members
 
 
 def split_commas(text: str) -> list[str]:
@@ -96,6 +97,8 @@ def parse(path: pathlib.Path) -> Header:
                 i += 1
                 body.append(lines[i])
             header.structs[match[1]] = parse_members("\n".join(body[:-1]))
+            said = [re.fullmatch(r"\s+[\w:]+ ([\w, ]+);\s+// (.*)", each) for each in body]
+            header.remarks[match[1]] = "\n".join(f"{each[1]}: {each[2]}" for each in said if each)
             comment, comment_is_open = [], False
         elif re.match(r"(Value|Padded|TopK|Sorted|BatchNorm|Unique|NewDim|std::vector<Value>) \w+\(", line):
             first = i
@@ -210,11 +213,11 @@ class Writer:
                 f'        R"doc({comment})doc");\n')
 
 
-def bind_struct(name: str, members: list[Parameter]) -> str:
+def bind_struct(name: str, members: list[Parameter], remarks: str) -> str:
     fields = "".join(f'\n      .def_ro("{m.name}", &{name}::{m.name})' for m in members)
     values = ", ".join(f"self.{m.name}" for m in members)
     kinds = ", ".join({"Value": "Value"}.get(m.type, m.type) for m in members)
-    return (f'  nb::class_<{name}>(m, "{name}"){fields}\n'
+    return (f'  nb::class_<{name}>(m, "{name}", R"doc({remarks})doc"){fields}\n'
             f'      .def("__iter__", [](const {name}& self) {{ return nb::iter(nb::make_tuple({values})); }},\n'
             f'           nb::sig("def __iter__(self) -> collections.abc.Iterator[{kinds.replace(", ", " | ") if len(set(kinds.split(", "))) > 1 else kinds.split(", ")[0]}]"));\n')
 
@@ -229,7 +232,8 @@ def main() -> None:
             "", "namespace graphsink::python {", ""]
     headers = [parse(path) for path in options.headers]
     structs = {name: members for header in headers for name, members in header.structs.items()}
-    body = [bind_struct(name, members) for name, members in structs.items() if name in VALUE_STRUCTS]
+    remarks = {name: text for header in headers for name, text in header.remarks.items()}
+    body = [bind_struct(name, members, remarks[name]) for name, members in structs.items() if name in VALUE_STRUCTS]
     for header in headers:
         if not header.functions:
             sys.exit("make_ops.py: a header declares no op")

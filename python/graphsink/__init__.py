@@ -31,6 +31,12 @@ from graphsink._program import Step as Step, Traced as Traced, feed as feed, inp
 from graphsink._train import evaluate as evaluate, train as train
 from graphsink._types import bf16 as bf16
 
+# What the modules of the package call, and no user.
+for _name in ("LoaderCore", "adamw_groups", "annotations", "exponential_average_values", "grad_values", "here", "if_values",
+              "restore_program", "restore_variables", "run_evaluation", "run_training", "scan_values", "set_package_folder", "sgd_groups",
+              "snapshot_program", "snapshot_variables", "switch_values", "tensor_source_of", "while_values"):
+    globals().pop(_name, None)
+
 _core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
 
 f32 = _np.dtype(_np.float32)

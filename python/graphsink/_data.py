@@ -105,6 +105,7 @@ class Loader:
         self.core.seek(position)
 
     def report(self) -> _core.LoaderReport:
+        """What the loader has done so far, and what it waited for."""
         return self.core.report()
 
     def close(self) -> None:

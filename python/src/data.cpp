@@ -164,7 +164,8 @@ void bind_orders(nb::module_& m) {
           [](const SampleOrder& self, std::int64_t epoch, std::int64_t number) {
             return self.batch(epoch, number, here());
           },
-          nb::arg("epoch"), nb::arg("number"));
+          nb::arg("epoch"), nb::arg("number"),
+          "The samples of a batch. Raises Error unless 0 <= epoch and 0 <= number < batches.");
   const OrderOptions defaults;
   const auto options = [](std::int64_t batch, LastBatch last_batch, bool is_shuffled, std::uint64_t seed,
                           std::int64_t rank, std::int64_t world, bool pads_ranks) {

@@ -143,7 +143,9 @@ void bind_schedules(nb::module_& m) {
       nb::arg("graph"), nb::kw_only(), nb::arg("peak") = 1e-3, nb::arg("factor") = 0.1, nb::arg("interval") = 0,
       nb::arg("at") = std::vector<std::int64_t>{}, nb::arg("dtype") = f32,
       "A learning rate that is multiplied by `factor` at every `interval`-th step, or at those of `at`.");
-  nb::enum_<Annealing>(m, "Annealing").value("cosine", Annealing::cosine).value("linear", Annealing::linear);
+  nb::enum_<Annealing>(m, "Annealing", "The curve along which one_cycle_schedule() rises and falls.")
+      .value("cosine", Annealing::cosine)
+      .value("linear", Annealing::linear);
   m.def(
       "one_cycle_schedule",
       [](const GraphHandle& graph, double peak, std::int64_t warmup, std::int64_t steps, double initial, double final,

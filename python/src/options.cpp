@@ -9,7 +9,9 @@
 namespace graphsink::python {
 
 void bind_options(nb::module_& m) {
-  nb::enum_<LogLevel>(m, "LogLevel").value("warning", LogLevel::warning).value("error", LogLevel::error);
+  nb::enum_<LogLevel>(m, "LogLevel", "How serious a message is that a log function takes.")
+      .value("warning", LogLevel::warning)
+      .value("error", LogLevel::error);
   nb::class_<Tuning>(m, "Tuning", "How a program becomes fast. No result depends on it.")
       .def(
           "__init__",

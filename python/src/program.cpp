@@ -213,8 +213,12 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
             return self.program->memory(where);
           },
           "The memory that the plan needs, before run() allocates it.")
-      .def("counters", [](const ProgramHandle& self) { return self.program->counters(here()); })
-      .def("automatic_report", [](ProgramHandle& self) { return self.program->automatic_report(here()); })
+      .def(
+          "counters", [](const ProgramHandle& self) { return self.program->counters(here()); },
+          "Counts of what the program gave to its device so far.")
+      .def(
+          "automatic_report", [](ProgramHandle& self) { return self.program->automatic_report(here()); },
+          "What the mode automatic has measured and chosen.")
       .def(
           "captured", [](const ProgramHandle& self, LaunchOf steps) { return self.program->captured(steps, here()); },
           nb::arg("steps") = LaunchOf::one_step, "Counts the nodes that `sink` has captured; None if nothing was yet.")

@@ -10,7 +10,9 @@ namespace graphsink::python {
 namespace {
 
 void bind_devices(nb::module_& m) {
-  nb::enum_<DeviceKind>(m, "DeviceKind").value("cpu", DeviceKind::cpu).value("cuda", DeviceKind::cuda);
+  nb::enum_<DeviceKind>(m, "DeviceKind", "What a device is.")
+      .value("cpu", DeviceKind::cpu)
+      .value("cuda", DeviceKind::cuda);
   nb::class_<DeviceId>(m, "DeviceId", "A device: gs.cpu() or gs.cuda(0).")
       .def_ro("kind", &DeviceId::kind)
       .def_ro("index", &DeviceId::index)
@@ -155,7 +157,7 @@ void bind_tensor(nb::module_& m) {
         const Where where = here();
         return Tensor(dtype, shape.shape(where), where);
       },
-      nb::arg("shape"), nb::arg("dtype") = f32);
+      nb::arg("shape"), nb::arg("dtype") = f32, "Every element is 0.");
   m.def(
       "kaiming",
       [](const Sizes& shape, std::uint64_t seed, OutputAxis outputs) {

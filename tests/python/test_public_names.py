@@ -1,6 +1,7 @@
 """Every public name of the C++ headers has a binding, or stands here with the reason why not; and defaults are those of C++."""
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 from collections.abc import Callable
@@ -47,7 +48,7 @@ LEFT_OUT_MEMBERS = {
     "Tensor.data": "numpy()", "Tensor.bytes": "numpy()", "Tensor.scalar": "Tensor(number)", "Tensor.full": "gs.full()",
     "Tensor.kaiming": "gs.kaiming()", "Tensor.xavier": "gs.xavier()", "Tensor.uniform": "gs.uniform()", "Tensor.normal": "gs.normal()",
     "Program.read": "the older name of records", "Program.try_read": "the older name of try_records",
-    "Program.read_output": "the older name of output", "Eager.read": "gs.read()", "Where.current": "gs.here()",
+    "Program.read_output": "the older name of output", "Eager.read": "gs.read()", "Where.current": "the line of Python that calls",
     "Where.file_name": "Where.file", "Error.where": "Error.file, line and scope", "Loader.feeds": "__init__()",
     "Target.takes_further_devices": "compile() says it", "Target.has_profiled_nodes": "for profilers in C++",
     "Target.host_nodes_in_bodies": "explain() says it", "ValueMemory.type": "dtype and shape", "NewDim.size": "made by keep() alone",
@@ -185,6 +186,27 @@ def test_options_of_optimizers_are_the_same_for_apply() -> None:
         defaults = [{name: default for name, default in keywords(of).items() if default is not inspect.Parameter.empty}
                     for of in (options.__init__, function)]
         assert defaults[0] == defaults[1]
+
+
+def test_public_names_have_docstrings() -> None:
+    """Of Python's names that no list of C++ has, too. What only the package calls is not public."""
+    missing = []
+    for name in dir(gs):
+        found = getattr(gs, name)
+        if name.startswith("_") or not str(getattr(found, "__module__", "")).startswith("graphsink") or isinstance(found, enum.Enum):
+            continue
+        if callable(found) and not said(found):
+            missing.append(name)
+        if inspect.isclass(found):
+            missing += [f"{name}.{method}" for method, of in vars(found).items()
+                        if callable(of) and not method.startswith("_") and not said(of)]
+    assert not missing
+
+
+def said(found: Any) -> str:
+    if hasattr(found, "__nb_signature__"):
+        return "".join(text or "" for _, text, *_ in found.__nb_signature__)
+    return getattr(found, "__doc__", None) or ""
 
 
 def test_lists_hold_nothing_that_is_there_or_gone() -> None:
