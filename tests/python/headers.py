@@ -69,7 +69,8 @@ def function_name(statement: str) -> str:
 
 def members_of(statement: str) -> dict[str, str]:
     """The names of a statement that declares data, and their defaults as they are written."""
-    if function_name(statement) or "operator" in statement or statement.startswith(("using", "friend", "static", "struct", "class", "enum")):
+    is_other = statement.startswith(("using", "friend", "static", "struct", "class", "enum")) or "operator" in statement
+    if is_other or function_name(statement):
         return {}
     match = re.match(r"(?:mutable |const )*(?:std::\w+<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>|[\w:]+)[&*]?\s+(\w.*)", statement, re.S)
     found = {}

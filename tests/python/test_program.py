@@ -65,7 +65,8 @@ def test_annotations_that_are_texts(device: gs.DeviceId) -> None:
     rows = 5
 
     @gs.program
-    def compute(x: Images, y: gs.input(gs.f32, rows, 3), z: gs.feed(gs.i32, gs.open(2)), k: int = 3):  # type: ignore[no-untyped-def,valid-type]
+    def compute(x: Images, y: gs.input(gs.f32, rows, 3),  # type: ignore[no-untyped-def,valid-type]
+                z: gs.feed(gs.i32, gs.open(2)), k: int = 3):  # type: ignore[valid-type]
         return gs.sum(x) + gs.sum(y) + k
 
     step = compute.compile(device)
@@ -232,7 +233,7 @@ def test_programs_tell_about_themselves(device: gs.DeviceId) -> None:
     assert program.steps() == 3 and program.poll() and program.plan().nodes > 0 and program.counters().api_calls >= 0
     assert program.target.id == device and "digraph" in program.explain_dot()
     html = program._repr_html_()
-    assert html.startswith("<div") and "<b>" + str(program.target.name).split("<")[0][:3] in html or "<div" in html
+    assert html.startswith("<div") and ">add</span>" in html and "test_program.py" in html and html.count("<div") == html.count("</div>")
     assert "PlanSummary(" in repr(program.plan()) and "Counters(" in repr(program.counters())
     assert list(program.inputs) == ["x<b>"]
     for call in (lambda: program.output(3), lambda: program.write(None, [1.0]), lambda: program.run(gs.sink, steps="3")):
@@ -356,19 +357,22 @@ def test_a_run_calls_no_python(device: gs.DeviceId) -> None:
     events: list[str] = []
 
     def seen(frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_call"):
-            events.append(f"{event} {argument if event == 'c_call' else frame.f_code.co_name}")
+        if event == "call":
+            events.append(frame.f_code.co_name)
+
+    def is_seen() -> None:
+        pass
 
     threading.setprofile(seen)
     sys.setprofile(seen)
     try:
+        is_seen()
         program.run(gs.sink, steps=100)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     program.sync()
-    # Beside the end of the count, the call itself is the only one; bindings are no functions that the profiler sees as Python.
-    assert [event for event in events if event.startswith("call ")] == []
+    assert events == ["is_seen"]
     assert program.steps() == 102
 
 
@@ -404,7 +408,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_m
 """
     without_sites = run_python("import sys; print(sorted({name.partition('.')[0] for name in sys.modules}))")
     found = set(eval(run_python(code))) - set(eval(without_sites))  # noqa: S307
-    assert found <= {"_distutils_hack", "nanobind"} - {"nanobind"}, found
+    assert not found
 
 
 def test_imports_without_a_device() -> None:

@@ -134,8 +134,9 @@ def test_operators_of_values_and_variables(device: gs.DeviceId) -> None:
     def build(graph: gs.Graph) -> dict[str, Any]:
         x = graph.constant(a)
         t = x > 0
-        return {"matmul": x @ v, "rmatmul": v @ x, "neg": -x, "abs": abs(x), "rsub": v - x, "and": t & (x < 3), "or": t | (x < -1),
-                "xor": t ^ True, "rand": True & t, "invert": ~t, "T": x.T, "variable": graph.value(v)[0] + x, "eq": v == x, "ne": v != x, "pow": abs(x) ** 2}
+        return {"matmul": x @ v, "rmatmul": v @ x, "neg": -x, "abs": abs(x), "rsub": v - x, "and": t & (x < 3),
+                "or": t | (x < -1), "xor": t ^ True, "rand": True & t, "invert": ~t, "T": x.T, "variable": graph.value(v)[0] + x,
+                "eq": v == x, "ne": v != x, "pow": abs(x) ** 2}
 
     made = computed(device, build)
     t = a > 0
