@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import io
 import os
 import pathlib
 import subprocess
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +138,11 @@ def test_methods_are_traced_once_for_each_object() -> None:
     step.run(steps=2)
     np.testing.assert_array_equal(step.records("loss"), [2, 1])
     assert a.forward(np.ones(1, np.float32)) == 0 and Model.forward.__name__ == "forward"
+    gone = weakref.ref(a)
+    del a
+    traced.clear()
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_function_that_throws_leaves_no_graph_behind() -> None:
