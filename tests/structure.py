@@ -26,6 +26,7 @@ LAYERS = {
     "images": ["base", "loader"],
     "train": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "loader", "checkpoint"],
     "checkpoint": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api"],
+    "program_file": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "checkpoint"],
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 # What asks for the kind of a device, in the place of what it can do.

@@ -20,6 +20,9 @@ class Where {
   // For code that is called from another language; in the scope of the calling thread. `file` is not copied: it must
   // outlive every Where and every Error.
   Where(const char* file, std::uint32_t line);
+  // For the library's own layers: a place that was written to a file. The texts must live until the process ends.
+  Where(const char* file, std::uint32_t line, const std::string* scope) noexcept
+      : file_(file), line_(line), scope_(scope) {}
   // The line of the call, also where this is the default value of a parameter.
   static Where current(std::source_location here = std::source_location::current()) {
     return {here.file_name(), here.line()};

@@ -79,7 +79,8 @@ class InferArgs {
       : op_(op), inputs_(inputs), attrs_(attrs), where_(where) {}
 
   int inputs() const { return static_cast<int>(inputs_.size()); }
-  const TensorType& in(int i) const { return inputs_[static_cast<std::size_t>(i)]; }
+  // Throws Error if there is no such input.
+  const TensorType& in(int i) const;
   template <class T>
   const T& attrs() const {
     return attrs_.as<T>();

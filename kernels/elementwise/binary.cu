@@ -1,4 +1,5 @@
 // Element-wise arithmetic of two operands, with broadcasting.
+#include "kernels/file_ops.h"
 #include "kernels/support/elementwise.h"
 
 namespace graphsink {
@@ -154,5 +155,13 @@ Value div(Arg a, Arg b, Placement placement) { return emit(div_op, {a, b}, {}, p
 Value pow(Arg a, Arg b, Placement placement) { return emit(pow_op, {a, b}, {}, placement)[0]; }
 Value minimum(Arg a, Arg b, Placement placement) { return emit(minimum_op, {a, b}, {}, placement)[0]; }
 Value maximum(Arg a, Arg b, Placement placement) { return emit(maximum_op, {a, b}, {}, placement)[0]; }
+
+std::span<const FileOp> binary_file_ops() {
+  static constexpr FileOp ops[] = {file_op(add_op),     file_op(sub_op),         file_op(mul_op),
+                                   file_op(div_op),     file_op(pow_op),         file_op(minimum_op),
+                                   file_op(maximum_op), file_op(div_slope_op),   file_op(pow_slope_op),
+                                   file_op(pow_log_op), file_op(share_op<true>), file_op(share_op<false>)};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // cast: any dtype to any other.
 #include "base/convert.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/elementwise.h"
 
 namespace graphsink {
@@ -67,5 +68,10 @@ const OpDef cast_op{.name = "cast",
 }  // namespace
 
 Value cast(Arg x, DType dtype, Placement placement) { return emit(cast_op, {x}, CastAttrs{dtype}, placement)[0]; }
+
+std::span<const FileOp> cast_file_ops() {
+  static constexpr FileOp ops[] = {file_op<CastAttrs>(cast_op)};
+  return ops;
+}
 
 }  // namespace graphsink

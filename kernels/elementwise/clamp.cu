@@ -1,6 +1,7 @@
 // clamp and its gradient, each one kernel.
 #include "base/number_text.h"
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/elementwise.h"
 
 namespace graphsink {
@@ -47,6 +48,11 @@ const OpDef clamp_op = with_bounds(kClamp);
 Value clamp(Arg x, double low, double high, Placement placement) {
   Arg lower(low, x.where()), upper(high, x.where());
   return emit(clamp_op, {x, lower, upper}, ClampAttrs{low, high}, placement)[0];
+}
+
+std::span<const FileOp> clamp_file_ops() {
+  static constexpr FileOp ops[] = {file_op<ClampAttrs>(clamp_op), file_op(clamp_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/convert.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/elementwise.h"
 
 namespace graphsink {
@@ -113,5 +114,12 @@ Value not_equal(Arg a, Arg b, Placement placement) { return compare(Order::not_e
 Value logical_and(Arg a, Arg b, Placement placement) { return emit(logical_and_op, {a, b}, {}, placement)[0]; }
 Value logical_or(Arg a, Arg b, Placement placement) { return emit(logical_or_op, {a, b}, {}, placement)[0]; }
 Value logical_xor(Arg a, Arg b, Placement placement) { return emit(logical_xor_op, {a, b}, {}, placement)[0]; }
+
+std::span<const FileOp> compare_file_ops() {
+  static constexpr FileOp ops[] = {file_op(less_op),          file_op(less_equal_op), file_op(greater_op),
+                                   file_op(greater_equal_op), file_op(equal_op),      file_op(not_equal_op),
+                                   file_op(logical_and_op),   file_op(logical_or_op), file_op(logical_xor_op)};
+  return ops;
+}
 
 }  // namespace graphsink

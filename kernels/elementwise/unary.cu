@@ -1,4 +1,5 @@
 // Element-wise functions of one operand, and their gradients, each one kernel.
+#include "kernels/file_ops.h"
 #include "kernels/support/activation.h"
 #include "kernels/support/op_parts.h"
 
@@ -164,5 +165,18 @@ Value floor(Arg x, Placement placement) { return emit(floor_op, {x}, {}, placeme
 Value ceil(Arg x, Placement placement) { return emit(ceil_op, {x}, {}, placement)[0]; }
 Value round(Arg x, Placement placement) { return emit(round_op, {x}, {}, placement)[0]; }
 Value logical_not(Arg x, Placement placement) { return emit(logical_not_op, {x}, {}, placement)[0]; }
+
+std::span<const FileOp> unary_file_ops() {
+  static constexpr FileOp ops[] = {
+      file_op(neg_op),       file_op(abs_op),        file_op(relu_op),        file_op(exp_op),
+      file_op(log_op),       file_op(sqrt_op),       file_op(rsqrt_op),       file_op(sin_op),
+      file_op(cos_op),       file_op(tanh_op),       file_op(sigmoid_op),     file_op(silu_op),
+      file_op(gelu_op),      file_op(erf_op),        file_op(sign_op),        file_op(floor_op),
+      file_op(ceil_op),      file_op(round_op),      file_op(logical_not_op), file_op(relu_grad_op),
+      file_op(sqrt_grad_op), file_op(rsqrt_grad_op), file_op(tanh_grad_op),   file_op(sigmoid_grad_op),
+      file_op(abs_grad_op),  file_op(sin_grad_op),   file_op(cos_grad_op),    file_op(erf_grad_op),
+      file_op(silu_grad_op), file_op(gelu_grad_op)};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // where: elements of one operand or the other, with broadcasting. Elements are moved, whatever they are.
 #include "ir/graph_data.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/elementwise.h"
 #include "kernels/support/words.h"
 #ifdef GRAPHSINK_VECTOR_LEVELS
@@ -153,6 +154,11 @@ Value where(Arg condition, Arg a, Arg b, Placement placement) {
   const std::vector<Value> values = operand_values("where", operands, std::span(operands).subspan(1));
   const Where& line = operands[0].where();
   return emit(where_op, {Arg(values[0], line), Arg(values[1], line), Arg(values[2], line)}, {}, placement)[0];
+}
+
+std::span<const FileOp> where_file_ops() {
+  static constexpr FileOp ops[] = {file_op(where_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 #include "kernels/linalg/matmul.h"
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/linalg/epilogue.h"
 #include "kernels/runtime/fusion_rules.h"
 #include "kernels/support/product.h"
@@ -283,6 +284,11 @@ Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement p
 
 Value matmul(Arg a, Arg b, MatmulOptions options, Placement placement) {
   return multiply(a, b, {options.transpose_a, options.transpose_b, options.tf32, options.out}, placement);
+}
+
+std::span<const FileOp> matmul_file_ops() {
+  static constexpr FileOp ops[] = {file_op<MatmulAttrs>(matmul_op)};
+  return ops;
 }
 
 }  // namespace graphsink

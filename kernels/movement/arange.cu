@@ -1,5 +1,6 @@
 // arange: the numbers 0, 1, 2, ... of an axis, which may be open.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/op_parts.h"
 
@@ -63,6 +64,11 @@ const OpDef arange_op{.name = "arange",
 
 Value arange(Arg like, int axis, DType dtype, Placement placement) {
   return emit(arange_op, {like}, ArangeAttrs{axis, dtype}, placement)[0];
+}
+
+std::span<const FileOp> arange_file_ops() {
+  static constexpr FileOp ops[] = {file_op<ArangeAttrs>(arange_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // broadcast_like: x repeated to the shape of another tensor; its gradient is sum_like.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/layout.h"
 #include "kernels/support/reduce_ops.h"
@@ -108,6 +109,11 @@ const OpDef broadcast_like_op{.name = "broadcast_like",
 
 Value broadcast_like(Arg x, Arg like, Placement placement) {
   return emit(broadcast_like_op, {x, like}, LikeAttrs{}, placement)[0];
+}
+
+std::span<const FileOp> broadcast_file_ops() {
+  static constexpr FileOp ops[] = {file_op<LikeAttrs>(broadcast_like_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -3,6 +3,7 @@
 #include "base/sizes.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/multi_tensor.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/tiles.h"
@@ -270,6 +271,12 @@ std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Place
 }
 std::vector<Value> split(Arg x, int parts, int axis, Placement placement) {
   return emit(split_op, {x}, SplitAttrs{axis, {}, parts}, placement);
+}
+
+std::span<const FileOp> concat_file_ops() {
+  static constexpr FileOp ops[] = {file_op<AxisAttrs>(concat_op), file_op<AxisAttrs>(split_like_op),
+                                   file_op<SplitAttrs>(split_op)};
+  return ops;
 }
 
 }  // namespace graphsink

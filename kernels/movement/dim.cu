@@ -1,5 +1,6 @@
 // dim: the size of an axis, which may be open, as a number that ops can use.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/kernel.h"
 #include "kernels/support/op_parts.h"
 
@@ -42,5 +43,10 @@ const OpDef dim_op{.name = "dim",
 }  // namespace
 
 Value dim(Arg x, int axis, Placement placement) { return emit(dim_op, {x}, DimAttrs{axis}, placement)[0]; }
+
+std::span<const FileOp> dim_file_ops() {
+  static constexpr FileOp ops[] = {file_op<DimAttrs>(dim_op)};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
@@ -145,6 +146,11 @@ Value gather(Arg x, Arg indices, int axis, Placement placement) {
 }
 Value embedding(Arg table, Arg indices, Placement placement) {
   return emit(embedding_op, {table, indices}, IndexedAttrs{0}, placement)[0];
+}
+
+std::span<const FileOp> gather_file_ops() {
+  static constexpr FileOp ops[] = {file_op<IndexedAttrs>(gather_op), file_op<IndexedAttrs>(embedding_op)};
+  return ops;
 }
 
 }  // namespace graphsink

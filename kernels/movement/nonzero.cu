@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "ir/bound_node.h"
 #include "ir/step_state.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
 
@@ -168,5 +169,10 @@ const OpDef nonzero_op{.name = "nonzero",
                        .access = nonzero_access,
                        .prepare = prepare_nonzero,
                        .bodies = {nonzero_cpu, nonzero_cuda}};
+
+std::span<const FileOp> nonzero_file_ops() {
+  static constexpr FileOp ops[] = {file_op<NonzeroAttrs>(nonzero_op)};
+  return ops;
+}
 
 }  // namespace graphsink

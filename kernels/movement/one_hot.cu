@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/tiles.h"
@@ -88,6 +89,11 @@ const OpDef one_hot_op{.name = "one_hot",
 
 Value one_hot(Arg indices, std::int64_t classes, DType dtype, Placement placement) {
   return emit(one_hot_op, {indices}, OneHotAttrs{classes, dtype}, placement)[0];
+}
+
+std::span<const FileOp> one_hot_file_ops() {
+  static constexpr FileOp ops[] = {file_op<OneHotAttrs>(one_hot_op)};
+  return ops;
 }
 
 }  // namespace graphsink

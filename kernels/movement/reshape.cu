@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/kernel.h"
 #include "kernels/support/op_parts.h"
 #include "kernels/support/reduce_ops.h"
@@ -148,6 +149,33 @@ const OpDef stop_gradient_op{.name = "stop_gradient",
                              .bodies = {cpu_body, cuda_body},
                              .grad = no_grad};
 
+// A NewShape in files: its sizes, and for axes that are kept their numbers.
+struct DimInFile {
+  std::int64_t size;
+  std::optional<int> kept;
+  static auto fields(auto& s) { return std::tie("size", s.size, "kept", s.kept); }
+};
+struct ReshapeInFile {
+  std::vector<DimInFile> shape;
+  static auto fields(auto& s) { return std::tie("shape", s.shape); }
+};
+
+void write_reshape(FieldIo& io, const Attrs& attrs) {
+  ReshapeInFile file;
+  for (const NewDim& dim : attrs.as<ReshapeAttrs>().shape.dims()) file.shape.push_back({dim.size, dim.kept});
+  transfer_value(io, file);
+}
+
+Attrs read_reshape(FieldIo& io) {
+  ReshapeInFile file;
+  transfer_value(io, file);
+  std::vector<NewDim> dims;
+  for (const DimInFile& dim : file.shape) dims.push_back(dim.kept ? keep(*dim.kept) : NewDim(dim.size));
+  return ReshapeAttrs{std::move(dims)};
+}
+
+constexpr AttrsIo kReshapeIo = {write_reshape, read_reshape};
+
 }  // namespace
 
 Value stop_gradient(Arg x, Placement placement) { return emit(stop_gradient_op, {x}, {}, placement)[0]; }
@@ -169,5 +197,12 @@ Value reshape(Arg x, NewShape shape, Placement placement) {
   return emit(reshape_op, {x}, ReshapeAttrs{std::move(shape)}, placement)[0];
 }
 Value reshape_like(Arg x, Arg like, Placement placement) { return emit(reshape_like_op, {x, like}, {}, placement)[0]; }
+
+std::span<const FileOp> reshape_file_ops() {
+  static constexpr FileOp ops[] = {{&reshape_op, kReshapeIo},        file_op(reshape_like_op),
+                                   file_op<AxisAttrs>(flatten_op),   file_op<AxisAttrs>(squeeze_op),
+                                   file_op<AxisAttrs>(unsqueeze_op), file_op(stop_gradient_op)};
+  return ops;
+}
 
 }  // namespace graphsink

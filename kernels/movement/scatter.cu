@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/movement/sort.h"
 #include "kernels/support/block.h"
@@ -275,6 +276,11 @@ const OpDef gather_grad_op{.name = "gather_grad",
 
 Value scatter_add(Arg base, Arg indices, Arg updates, int axis, Placement placement) {
   return emit(scatter_add_op, {base, indices, updates}, IndexedAttrs{axis}, placement)[0];
+}
+
+std::span<const FileOp> scatter_file_ops() {
+  static constexpr FileOp ops[] = {file_op<IndexedAttrs>(scatter_add_op), file_op<IndexedAttrs>(gather_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

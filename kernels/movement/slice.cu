@@ -4,6 +4,7 @@
 #include "base/number_text.h"
 #include "base/sizes.h"
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/strided_copy.h"
 #include "kernels/support/tiles.h"
@@ -355,6 +356,12 @@ Value slice(Arg x, std::vector<std::int64_t> begins, std::vector<std::int64_t> e
 }
 Value pad(Arg x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value, Placement placement) {
   return emit(pad_op, {x}, PadAttrs{std::move(before), std::move(after), value}, placement)[0];
+}
+
+std::span<const FileOp> slice_file_ops() {
+  static constexpr FileOp ops[] = {file_op<SliceAttrs>(slice_op), file_op<SliceAttrs>(slice_grad_op),
+                                   file_op<PadAttrs>(pad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // sort: the elements of each line in order, and their places.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/line_tiles.h"
 #include "kernels/movement/long_lines.h"
 #include "kernels/movement/sort.h"
@@ -144,6 +145,11 @@ const OpDef sort_op{
 Sorted sort(Arg x, int axis, SortOptions options, Placement placement) {
   std::vector<Value> made = emit(sort_op, {x}, SortAttrs{axis, options.descending}, placement);
   return {made[0], made[1]};
+}
+
+std::span<const FileOp> sort_file_ops() {
+  static constexpr FileOp ops[] = {file_op<SortAttrs>(sort_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
@@ -253,6 +254,12 @@ const OpDef place_along_op{.name = "place_along_axis",
 
 Value take_along_axis(Arg x, Arg indices, int axis, Placement placement) {
   return emit(take_along_op, {x, indices}, TakeAlongAttrs{axis}, placement)[0];
+}
+
+std::span<const FileOp> take_along_file_ops() {
+  static constexpr FileOp ops[] = {file_op<TakeAlongAttrs>(take_along_op), file_op<TakeAlongAttrs>(add_along_op),
+                                   file_op<TakeAlongAttrs>(place_along_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // top_k: the largest elements of each line and their places.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/line_tiles.h"
 #include "kernels/movement/long_lines.h"
 #include "kernels/movement/sort.h"
@@ -151,6 +152,11 @@ const OpDef top_k_op{.name = "top_k",
 TopK top_k(Arg x, std::int64_t k, int axis, Placement placement) {
   std::vector<Value> made = emit(top_k_op, {x}, TopKAttrs{k, axis}, placement);
   return {made[0], made[1]};
+}
+
+std::span<const FileOp> top_k_file_ops() {
+  static constexpr FileOp ops[] = {file_op<TopKAttrs>(top_k_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,6 +1,7 @@
 // permute, transpose: copies with the axes in another order.
 #include "base/at.h"
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/strided_copy.h"
 
 namespace graphsink {
@@ -205,5 +206,10 @@ Value permute(Arg x, std::vector<int> axes, Placement placement) {
   return emit(permute_op, {x}, PermuteAttrs{std::move(axes)}, placement)[0];
 }
 Value transpose(Arg x, Placement placement) { return emit(transpose_op, {x}, {}, placement)[0]; }
+
+std::span<const FileOp> transpose_file_ops() {
+  static constexpr FileOp ops[] = {file_op(transpose_op), file_op<PermuteAttrs>(permute_op)};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // tril and triu: matrices with zeros above or below a diagonal. Elements are moved, whatever they are.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/tiles.h"
 #include "kernels/support/words.h"
 
@@ -87,6 +88,11 @@ Value tril(Arg x, std::int64_t diagonal, Placement placement) {
 }
 Value triu(Arg x, std::int64_t diagonal, Placement placement) {
   return emit(triu_op, {x}, TriangleAttrs{diagonal, true}, placement)[0];
+}
+
+std::span<const FileOp> triangle_file_ops() {
+  static constexpr FileOp ops[] = {file_op<TriangleAttrs>(tril_op), file_op<TriangleAttrs>(triu_op)};
+  return ops;
 }
 
 }  // namespace graphsink

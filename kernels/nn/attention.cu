@@ -2,6 +2,7 @@
 // 2022, "FlashAttention", and Dao 2023, "FlashAttention-2". Forward keeps two numbers of each query, AttentionNorms;
 // backward makes the scores again, once for the gradient of the queries and once for those of keys and values.
 #include "base/at.h"
+#include "kernels/file_ops.h"
 #include "kernels/nn/attention_cpu.h"
 #include "kernels/nn/attention_kernels.h"
 
@@ -357,6 +358,12 @@ const FusionRule attention_rules[] = {
 
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options, Placement placement) {
   return emit(attention_op, {q, k, v}, options, placement)[0];
+}
+
+std::span<const FileOp> attention_file_ops() {
+  static constexpr FileOp ops[] = {file_op<AttentionOptions>(attention_op),
+                                   file_op<AttentionOptions>(attention_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

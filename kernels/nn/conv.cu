@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/nn/conv_cpu.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/product.h"
@@ -304,6 +305,12 @@ Value filter_grad(const Value& x, const Value& g, const Value& w, const GradArgs
 
 Value conv2d(Arg x, Arg w, Conv2dOptions options, Placement placement) {
   return emit(conv2d_op, {x, w}, options, placement)[0];
+}
+
+std::span<const FileOp> conv_file_ops() {
+  static constexpr FileOp ops[] = {file_op<Conv2dOptions>(conv2d_op), file_op<Conv2dOptions>(image_grad_op),
+                                   file_op<Conv2dOptions>(filter_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

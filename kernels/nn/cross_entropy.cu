@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
@@ -353,6 +354,12 @@ const OpDef cross_entropy_op{.name = "cross_entropy",
 
 Value cross_entropy(Arg logits, Arg targets, CrossEntropyOptions options, Placement placement) {
   return emit(cross_entropy_op, {logits, targets}, options, placement)[0];
+}
+
+std::span<const FileOp> cross_entropy_file_ops() {
+  static constexpr FileOp ops[] = {file_op<CrossEntropyOptions>(cross_entropy_op),
+                                   file_op<CrossEntropyOptions>(cross_entropy_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -3,6 +3,7 @@
 // output, g: of gain sum(g * n), of bias sum(g), over all rows; of x, with h = g * gain, rstd * (h - mean(h) - n *
 // mean(h * n)), again without mean(h) in rms_norm.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/row.h"
 #include "kernels/support/tiles.h"
@@ -366,6 +367,12 @@ Value layer_norm(Arg x, Arg gain, Arg bias, double epsilon, Placement placement)
 }
 Value rms_norm(Arg x, Arg gain, double epsilon, Placement placement) {
   return emit(rms_norm_op, {x, gain}, NormAttrs{epsilon, false}, placement)[0];
+}
+
+std::span<const FileOp> norm_file_ops() {
+  static constexpr FileOp ops[] = {file_op<NormAttrs>(layer_norm_op), file_op<NormAttrs>(rms_norm_op),
+                                   file_op<NormAttrs>(norm_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

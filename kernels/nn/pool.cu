@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/nn/window.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/tiles.h"
@@ -463,6 +464,13 @@ Value max_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions option
 }
 Value avg_pool2d(Arg x, std::array<std::int64_t, 2> window, Pool2dOptions options, Placement placement) {
   return emit(avg_op, {x}, PoolAttrs{window, options}, placement)[0];
+}
+
+std::span<const FileOp> pool_file_ops() {
+  static constexpr FileOp ops[] = {file_op<PoolAttrs>(max_op), file_op<PoolAttrs>(avg_op),
+                                   file_op<PoolAttrs>(max_grad_op), file_op<PoolAttrs>(choose_op),
+                                   file_op<PoolAttrs>(avg_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

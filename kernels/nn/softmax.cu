@@ -2,6 +2,7 @@
 // g - exp(y) * sum(g). The maximum and the sum are found in one pass over a row: Milakov & Gimelshein 2018, "Online
 // normalizer calculation for softmax".
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/lines.h"
 #include "kernels/support/row.h"
@@ -336,6 +337,12 @@ Value softmax(Arg x, int axis, Placement placement) {
 }
 Value log_softmax(Arg x, int axis, Placement placement) {
   return emit(log_softmax_op, {x}, SoftmaxAttrs{axis, true}, placement)[0];
+}
+
+std::span<const FileOp> softmax_file_ops() {
+  static constexpr FileOp ops[] = {file_op<SoftmaxAttrs>(softmax_op), file_op<SoftmaxAttrs>(log_softmax_op),
+                                   file_op<SoftmaxAttrs>(softmax_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // adamw: Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2. Its schedule multiplier and
 // step size are one number here, lr, which hence scales the decay as well.
+#include "kernels/file_ops.h"
 #include "kernels/optim/optimizer.h"
 #include "kernels/optim/updated_values.h"
 
@@ -44,5 +45,13 @@ const OpDef adamw_op = optimizer_op<Adamw, false>("adamw");
 const OpDef adamw_16_op = optimizer_op<Adamw, true>("adamw");
 const OpDef updated_adamw_op = updated_op<Adamw, false>("updated_adamw");
 const OpDef updated_adamw_16_op = updated_op<Adamw, true>("updated_adamw");
+
+std::span<const FileOp> adamw_file_ops() {
+  static constexpr FileOp ops[] = {file_op<AdamwAttrs>(adamw_op),
+                                   {&adamw_16_op, attrs_io<AdamwAttrs>, 1, "adamw_16"},
+                                   file_op<AdamwAttrs>(updated_adamw_op),
+                                   {&updated_adamw_16_op, attrs_io<AdamwAttrs>, 1, "updated_adamw_16"}};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -1,6 +1,7 @@
 // Ops on gradients before an update: their norm, their sum over micro-steps, and the decision to update.
 #include <limits>
 
+#include "kernels/file_ops.h"
 #include "kernels/optim/optimizer.h"
 #include "kernels/support/block.h"
 #include "kernels/support/dtype.h"
@@ -334,5 +335,12 @@ const OpDef updated_counts_op{.name = "updated_counts",
                               .prepare = load_kernels<updated_counts>,
                               .bodies = {updated_counts_cpu, updated_counts_cuda},
                               .grad = kNoGradientOfUpdate};
+
+std::span<const FileOp> gradients_file_ops() {
+  static constexpr FileOp ops[] = {file_op(gradient_norm_op), file_op<AccumulateAttrs>(accumulate_op),
+                                   file_op<ControlAttrs>(control_update_op), file_op<LossScaleAttrs>(count_update_op),
+                                   file_op<LossScaleAttrs>(updated_counts_op)};
+  return ops;
+}
 
 }  // namespace graphsink

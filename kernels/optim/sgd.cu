@@ -1,5 +1,6 @@
 // sgd: parameter -= lr * gradient, plain or with momentum (Sutskever et al. 2013, "On the importance of initialization
 // and momentum in deep learning", in the form that keeps the learning rate out of the velocity).
+#include "kernels/file_ops.h"
 #include "kernels/optim/optimizer.h"
 #include "kernels/optim/updated_values.h"
 
@@ -56,5 +57,17 @@ const OpDef updated_sgd_op = updated_op<Sgd, false>("updated_sgd");
 const OpDef updated_sgd_16_op = updated_op<Sgd, true>("updated_sgd");
 const OpDef updated_momentum_op = updated_op<Momentum, false>("updated_momentum");
 const OpDef updated_momentum_16_op = updated_op<Momentum, true>("updated_momentum");
+
+std::span<const FileOp> sgd_file_ops() {
+  static constexpr FileOp ops[] = {file_op<SgdAttrs>(sgd_op),
+                                   {&sgd_16_op, attrs_io<SgdAttrs>, 1, "sgd_16"},
+                                   file_op<SgdAttrs>(momentum_op),
+                                   {&momentum_16_op, attrs_io<SgdAttrs>, 1, "momentum_16"},
+                                   file_op<SgdAttrs>(updated_sgd_op),
+                                   {&updated_sgd_16_op, attrs_io<SgdAttrs>, 1, "updated_sgd_16"},
+                                   file_op<SgdAttrs>(updated_momentum_op),
+                                   {&updated_momentum_16_op, attrs_io<SgdAttrs>, 1, "updated_momentum_16"}};
+  return ops;
+}
 
 }  // namespace graphsink

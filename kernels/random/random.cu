@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/dtype.h"
 #include "kernels/support/kernel.h"
 
@@ -405,6 +406,12 @@ Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, st
 }
 Value dropout(Arg x, double probability, Placement placement) {
   return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability}, placement)[0];
+}
+
+std::span<const FileOp> random_file_ops() {
+  static constexpr FileOp ops[] = {file_op<RandomAttrs>(uniform_op), file_op<RandomAttrs>(normal_op),
+                                   file_op<IntegerAttrs>(integers_op), file_op<DropoutAttrs>(dropout_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -1,5 +1,6 @@
 // cumsum: sums of the elements of a line up to each of them. The order of additions depends on shapes alone.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/support/block.h"
 #include "kernels/support/cub.h"
 #include "kernels/support/dtype.h"
@@ -286,6 +287,11 @@ const OpDef cumsum_op{.name = "cumsum",
 
 Value cumsum(Arg x, int axis, CumsumOptions options, Placement placement) {
   return emit(cumsum_op, {x}, CumsumAttrs{axis, options}, placement)[0];
+}
+
+std::span<const FileOp> cumsum_file_ops() {
+  static constexpr FileOp ops[] = {file_op<CumsumAttrs>(cumsum_op)};
+  return ops;
 }
 
 }  // namespace graphsink

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/support/elementwise.h"
 
@@ -164,6 +165,13 @@ Value argmax(Arg x, int axis, ReduceOptions options, Placement placement) {
 }
 Value argmin(Arg x, int axis, ReduceOptions options, Placement placement) {
   return emit(argmin_op, {x}, ReduceAttrs{{axis}, options.keep_axes}, placement)[0];
+}
+
+std::span<const FileOp> extremes_file_ops() {
+  static constexpr FileOp ops[] = {file_op<ReduceAttrs>(max_op), file_op<ReduceAttrs>(min_op),
+                                   file_op<ReduceAttrs>(argmax_op), file_op<ReduceAttrs>(argmin_op),
+                                   file_op(is_extreme_op)};
+  return ops;
 }
 
 }  // namespace graphsink

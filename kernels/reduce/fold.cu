@@ -1,5 +1,6 @@
 // prod, any, all, logsumexp; the kernels are in reduction.h.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/support/elementwise.h"
 
@@ -231,6 +232,13 @@ Value prod(Arg x, Axes axes, ReduceOptions options, Placement placement) {
 }
 Value logsumexp(Arg x, Axes axes, ReduceOptions options, Placement placement) {
   return folded(logsumexp_op, x, std::move(axes), options, placement);
+}
+
+std::span<const FileOp> fold_file_ops() {
+  static constexpr FileOp ops[] = {file_op<ReduceAttrs>(any_op),       file_op<ReduceAttrs>(all_op),
+                                   file_op<ReduceAttrs>(prod_op),      file_op<ReduceAttrs>(logsumexp_op),
+                                   file_op<ReduceAttrs>(prod_grad_op), file_op(logsumexp_grad_op)};
+  return ops;
 }
 
 }  // namespace graphsink

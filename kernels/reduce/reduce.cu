@@ -1,5 +1,6 @@
 // sum, mean, sum_like; the kernels are in reduction.h.
 #include "graphsink/ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/support/reduce_ops.h"
 #include "kernels/support/strided_copy.h"
@@ -148,5 +149,11 @@ Value mean(Arg x, Axes axes, ReduceOptions options, Placement placement) {
   return emit(mean_op, {x}, SumAttrs{std::move(axes.list), options.keep_axes, true}, placement)[0];
 }
 Value sum_like(Arg x, Arg like, Placement placement) { return emit(sum_like_op, {x, like}, LikeAttrs{}, placement)[0]; }
+
+std::span<const FileOp> reduce_file_ops() {
+  static constexpr FileOp ops[] = {file_op<SumAttrs>(sum_op), file_op<SumAttrs>(mean_op),
+                                   file_op<LikeAttrs>(sum_like_op)};
+  return ops;
+}
 
 }  // namespace graphsink

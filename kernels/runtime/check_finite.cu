@@ -1,6 +1,7 @@
 // check_finite, and the check that compile(.check_finite) puts behind every op: both fail the step.
 #include "graphsink/ops.h"
 #include "ir/system_ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/dtype.h"
 
@@ -73,5 +74,10 @@ const OpDef check_op{.name = "check",
                      .bodies = {check_other<const CpuArgs>, check_other<CudaArgs>}};
 
 Value check_finite(Arg x, Placement placement) { return emit(check_finite_op, {x}, {}, placement)[0]; }
+
+std::span<const FileOp> check_finite_file_ops() {
+  static constexpr FileOp ops[] = {file_op(check_finite_op)};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -5,6 +5,7 @@
 
 #include "ir/bound_node.h"
 #include "ir/system_ops.h"
+#include "kernels/file_ops.h"
 #include "kernels/movement/indexed.h"
 #include "kernels/runtime/system_parts.h"
 #include "kernels/support/copy.h"
@@ -145,5 +146,10 @@ const OpDef clear_op{.name = "clear",
                      .traits = {.kernels_wait = true},
                      .prepare = load_kernels<fill_zeros<std::uint32_t>, fill_zeros<std::uint8_t>>,
                      .bodies = {clear_cpu, clear_cuda}};
+
+std::span<const FileOp> stack_file_ops() {
+  static constexpr FileOp ops[] = {file_op(slice_at_op)};
+  return ops;
+}
 
 }  // namespace graphsink

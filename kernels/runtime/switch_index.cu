@@ -1,6 +1,7 @@
 // switch_index: fails the step of a switch_ whose index is the number of none of its bodies.
 #include "kernels/runtime/switch_index.h"
 
+#include "kernels/file_ops.h"
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
@@ -54,5 +55,10 @@ const OpDef switch_index_op{
     .traits = {.kernels_wait = true},
     .prepare = load_kernels<check_index<std::int32_t>, check_index<std::int64_t>, check_index<std::uint8_t>>,
     .bodies = {index_cpu, index_cuda}};
+
+std::span<const FileOp> switch_index_file_ops() {
+  static constexpr FileOp ops[] = {{&switch_index_op, attrs_io<SwitchIndexAttrs>, 1, "switch_index"}};
+  return ops;
+}
 
 }  // namespace graphsink

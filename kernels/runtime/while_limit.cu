@@ -1,6 +1,7 @@
 // while_limit: fails the step of a loop that did not end in time.
 #include "kernels/runtime/while_limit.h"
 
+#include "kernels/file_ops.h"
 #include "kernels/support/kernel.h"
 
 namespace graphsink {
@@ -28,5 +29,10 @@ const OpDef while_limit_op{.name = "while_",  // name of the op in its Error
                            .traits = {.host_effect = true, .repeatable = true, .kernels_wait = true},
                            .prepare = load_kernels<refuse_more>,
                            .bodies = {limit_cpu, limit_cuda}};
+
+std::span<const FileOp> while_limit_file_ops() {
+  static constexpr FileOp ops[] = {{&while_limit_op, attrs_io<WhileLimitAttrs>, 1, "while_limit"}};
+  return ops;
+}
 
 }  // namespace graphsink

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/kept_text.h"
 #include "base/printable.h"
 
 namespace graphsink {
@@ -11,16 +12,14 @@ namespace {
 
 thread_local const Scope* innermost = nullptr;
 
-// The one string of these characters, which is never freed: so a Where stays trivial. With a destructor, default
-// arguments of this type crash nvcc 13.0 in lines such as sgd(loss, {w}, {.lr = 0.1}).
-const std::string* kept(std::string path) {
+}  // namespace
+
+const std::string* kept_text(std::string text) {
   static std::mutex mutex;
   static auto& all = *new std::set<std::string>;
   const std::lock_guard lock(mutex);
-  return &*all.insert(std::move(path)).first;
+  return &*all.insert(std::move(text)).first;
 }
-
-}  // namespace
 
 Scope::Scope(const std::string& name, Where where) : outer_(innermost), path_(nullptr) {
   if (name.empty() || !is_utf8(name)) {
@@ -29,7 +28,7 @@ Scope::Scope(const std::string& name, Where where) : outer_(innermost), path_(nu
   }
   std::string path = outer_ ? *outer_->path_ : std::string();
   if (outer_) path.append("/");
-  path_ = kept(path.append(name));
+  path_ = kept_text(path.append(name));
   innermost = this;
 }
 

@@ -149,6 +149,9 @@ std::uint64_t bytes_moved(const BoundNode& node);
 // Calls op.infer. Throws Error if the op has none or it refuses, if a result is too large for a tensor, and if a view
 // does not fit into its input.
 void infer_outputs(const OpDef& op, InferArgs& a);
+// Finds the types of the node's outputs, in all trials of the graph, from its op, attributes and inputs, and notes that
+// it commits the Variables that it writes. Throws Error as emit() does. The node is not part of the graph yet.
+void infer_node(GraphData& graph, Node& node);
 // True for ops that are part of the commit.
 inline bool writes_variables(const OpDef& op, std::size_t operands) {
   for (std::size_t i = 0; i < operands; ++i)

@@ -192,6 +192,12 @@ const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
   return best;
 }
 
+const TensorType& InferArgs::in(int i) const {
+  if (i < 0 || i >= inputs())
+    fail("has no input " + std::to_string(i) + ", was given " + std::to_string(inputs()), "pass all inputs of the op");
+  return inputs_[at(i)];
+}
+
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {
   std::string text = problem;
   const std::size_t listed = listed_ < 0 ? inputs_.size() : at(listed_);
@@ -300,6 +306,21 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
   return values;
 }
 
+void infer_node(GraphData& graph, Node& node) {
+  const OpDef& op = *node.op;
+  std::vector<TensorType> types;
+  for (ValueRef input : node.inputs) types.push_back({graph.type(input).dtype, graph.type(input).shape.examples()});
+  InferArgs infer(op.name, types, node.attrs, node.where);
+  infer_outputs(op, infer);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (access_of(op, i, types.size()) != Access::write) continue;
+    refuse_early_commit(graph, op, infer);
+    commit_variable(graph, op, node.inputs[i], node.where);
+  }
+  node.outputs = std::move(infer.outputs());
+  find_open_dimensions(graph, node);
+}
+
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Placement placement) {
   std::vector<Value> inputs = operand_values(op.name, args);
   Where where = args.empty() ? Where() : args[0].where();
@@ -307,28 +328,12 @@ std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs,
   if (graph->run_now) return graph->run_now(op, inputs, attrs, placement, where);
 
   Node node;
-  std::vector<TensorType> types;
-  for (const Value& value : inputs) {
-    node.inputs.push_back(graph->visible(value, op.name, where));
-    const TensorType& type = graph->type(node.inputs.back());
-    types.push_back({type.dtype, type.shape.examples()});
-  }
-  InferArgs infer(op.name, types, attrs, where);
-  infer_outputs(op, infer);
-  if (op.access) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (op.access(static_cast<int>(i), static_cast<int>(inputs.size())) == Access::write) {
-        refuse_early_commit(*graph, op, infer);
-        commit_variable(*graph, op, node.inputs[i], where);
-      }
-    }
-  }
+  for (const Value& value : inputs) node.inputs.push_back(graph->visible(value, op.name, where));
   node.op = &op;
   node.attrs = std::move(attrs);
-  node.outputs = std::move(infer.outputs());
   node.where = where;
   node.placement = placement;
-  find_open_dimensions(*graph, node);
+  infer_node(*graph, node);
   std::size_t outputs = node.outputs.size();
   int id = graph->add_node(std::move(node));
   std::vector<Value> results;

@@ -127,6 +127,7 @@ class Counting {
     body.iterations = course.iterations;
     for (std::size_t k = 0; k < body.stacked.size(); ++k) {
       const std::int64_t size = loop.outputs[at(body.stacked[k].output)].shape[0];
+      if (size > course.iterations) continue;  // there are fewer than places
       std::vector<bool> is_written(static_cast<std::size_t>(size));
       for (Number place : course.places[k])
         if (place && 0 <= *place && *place < static_cast<double>(size))

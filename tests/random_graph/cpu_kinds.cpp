@@ -54,6 +54,22 @@ void effect_body(const CpuArgs& a) {
 const OpDef cpu_effect{
     .name = "cpu_effect", .infer = infer_effect, .traits = {.host_effect = true}, .bodies = {effect_body}};
 
+// In files there is the id; the log is that of the graph which the thread compares.
+thread_local std::shared_ptr<EffectLog> log_of_files;
+struct EffectInFile {
+  int id = 0;
+  static auto fields(auto& s) { return std::tie("id", s.id); }
+};
+void write_effect(FieldIo& io, const Attrs& attrs) {
+  EffectInFile file{attrs.as<EffectAttrs>().id};
+  transfer_value(io, file);
+}
+Attrs read_effect(FieldIo& io) {
+  EffectInFile file;
+  transfer_value(io, file);
+  return EffectAttrs{log_of_files, file.id};
+}
+
 Values cpu_effect_of(Site& s) {
   ++s.building.counts["effect"];
   return emit(cpu_effect, {s.any(0)}, EffectAttrs{s.building.effects, s.entry.id});
@@ -72,5 +88,10 @@ const Kind kCpuKinds[] = {
 }  // namespace
 
 std::span<const Kind> cpu_kinds() { return kCpuKinds; }
+
+std::vector<FileOp> cpu_file_ops(std::shared_ptr<EffectLog> log) {
+  log_of_files = std::move(log);
+  return {file_op(cpu_mix), file_op(cpu_pair), {&cpu_effect, {write_effect, read_effect}}};
+}
 
 }  // namespace graphsink::testing

@@ -9,7 +9,9 @@
 
 #include "api/plan_of.h"
 #include "graphsink/program.h"
+#include "ir/graph_data.h"
 #include "program_fixture.h"
+#include "round_trip.h"
 #include "test_ops.h"
 
 namespace graphsink::testing {
@@ -199,6 +201,20 @@ bool same_types(const Trace& a, const Trace& b) {
                     [](const Tensor& s, const Tensor& t) { return s.type() == t.type(); });
 }
 
+// Makes the building refer to what a file of its graph holds.
+void go_through_file(Building& building) {
+  const std::vector<FileOp> ops = cpu_file_ops(building.effects);
+  const std::shared_ptr<GraphData> before = building.graph.data();
+  building.graph = through_file(building.graph, ops).graph;
+  const std::shared_ptr<GraphData>& after = building.graph.data();
+  for (Building::Fed& fed : building.fed) fed.value = Value(after, fed.value.node(), fed.value.output());
+  for (Building::State& state : building.states) {
+    const auto known = before->variable_index.find(state.variable.data().get());
+    if (known == before->variable_index.end()) continue;  // the graph does not use it
+    state.variable = after->variables[static_cast<std::size_t>(known->second)].variable;
+  }
+}
+
 std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Compare& compare, Trace& wanted) {
   Building building(recipe);
   std::string where = to_string(device) + ": ";
@@ -223,6 +239,11 @@ std::optional<Failure> check_on(const Recipe& recipe, DeviceId device, const Com
       problem = compare(building, wanted, &schedule == &all[0] ? first : run(recipe, building, device, schedule));
       if (!problem.empty()) return Failure{problem.starts_with("failure") ? "failure" : "difference", where + problem};
     }
+    where = to_string(device) + ", read from a file: ";
+    go_through_file(building);
+    const Schedule& launches = all[all.size() - 2];
+    problem = compare(building, wanted, run(recipe, building, device, launches));
+    if (!problem.empty()) return Failure{"file", where + problem};
   } catch (const std::exception& e) {
     return Failure{"error", where + e.what()};
   }

@@ -147,6 +147,10 @@ struct Building {
   Calls* calls;
 };
 
+// The ops of random graphs that are not built-in, for files of graphs that this thread writes and reads. Effects of
+// graphs that are read go to the log.
+std::vector<FileOp> cpu_file_ops(std::shared_ptr<EffectLog> log);
+
 // Gives the calls to the library, and notes for the oracle where they went.
 std::unique_ptr<Calls> library_calls(Building& building);
 

@@ -1,0 +1,263 @@
+// Graphs in files that nobody wrote: each field that is wrong is refused by its name.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "graphsink/graphsink.h"
+#include "round_trip.h"
+
+namespace graphsink::hostile_graph_test {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kKey = "graphsink.graph";
+
+// A graph that has everything that a file may have.
+Graph model() {
+  Graph g;
+  Value x = g.input("x", f32, {open(4, multiples_of(4)), 6}), t = g.feed("t", i32, {4});
+  Variable w("w", Tensor::uniform({6, 6}, 1)), lr("rate", Tensor::scalar(0.5f));
+  Value h = matmul(g.constant(Tensor::uniform({4, 6}, 2)), w);
+  auto loop = while_(
+      {h, 0.0, 1.0}, [](const Value&, const Value& n, const Value&) { return less(n, 3.0); },
+      [&](const Value& state, const Value& n, const Value& m) {
+        return std::array{tanh(state) * m, n + 1.0, n};
+      },
+      {.max_iterations = 4});
+  Value branch = if_(
+      greater(sum(loop[0]), 0.0), [&] { return loop[0] * 2.0; }, [&] { return loop[0] - 1.0; });
+  Value chosen = switch_(g.step(), {[&] { return branch; }, [&] { return relu(branch); }});
+  Value dropped = dropout(slice(chosen, {0, 0}, {4, 6}), 0.25);
+  Value loss = cross_entropy(dropped, t);
+  adamw(loss, {w}, {.lr = lr});
+  g.assign(lr, g.value(lr) * 0.5);
+  g.record("loss", loss, {.capacity = 16});
+  g.stop_when(less(loss, 0.0));
+  g.output("size", true_size(x, 0));
+  g.output("updated", g.updated(w));
+  return g;
+}
+
+class HostileGraph : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_graph(directory_ / "graph", model());
+    checkpoint_ = read_checkpoint(directory_ / "graph");
+    form_ = json::parse(checkpoint_.metadata.at(kKey));
+  }
+
+  // The number of the first node of an op.
+  std::size_t node(const std::string& op) const {
+    for (std::size_t i = 0; i < form_["nodes"].size(); ++i)
+      if (form_["ops"][form_["nodes"][i]["op"].get<std::size_t>()][0] == op) return i;
+    ADD_FAILURE() << "no node of " << op;
+    return 0;
+  }
+  std::string in_node(const std::string& op, const std::string& field) const {
+    return "graph, nodes[" + std::to_string(node(op)) + "]" + field;
+  }
+
+  // The message for a file with this text in the place of the graph's; empty if it is read.
+  std::string message(const std::string& text) {
+    Checkpoint changed = checkpoint_;
+    changed.metadata[kKey] = text;
+    write_checkpoint(directory_ / "changed", changed);
+    try {
+      (void)read_graph(directory_ / "changed");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::io) << e.what();
+      EXPECT_EQ(e.op(), (directory_ / "changed").string()) << e.what();
+      return e.problem();
+    }
+    return "";
+  }
+  void expect_refused(const std::string& problem, const std::function<void(json&)>& change) {
+    json changed = form_;
+    change(changed);
+    const std::string seen = message(changed.dump());
+    EXPECT_NE(seen.find(problem), std::string::npos) << "expected: " << problem << "\n    seen: " << seen;
+  }
+  void expect_node_refused(const std::string& op, const std::string& field, const std::string& problem,
+                           const std::function<void(json&)>& change) {
+    expect_refused(in_node(op, field) + ": " + problem, [&](json& g) { change(g["nodes"][node(op)]); });
+  }
+
+  TemporaryDirectory directory_;
+  Checkpoint checkpoint_;
+  json form_;
+};
+
+TEST_F(HostileGraph, TheGraphItselfIsRead) { EXPECT_EQ(message(form_.dump()), ""); }
+
+TEST_F(HostileGraph, Texts) {
+  EXPECT_NE(message("").find("is not JSON"), std::string::npos);
+  EXPECT_NE(message("[]").find("graph: expected an object, seen a list"), std::string::npos);
+  EXPECT_NE(message(std::string(100'000, '[')).find("nested more than"), std::string::npos);
+  EXPECT_NE(message("{\"a\":1e999}").find("is not JSON"), std::string::npos);
+  Checkpoint without = checkpoint_;
+  without.metadata.erase(kKey);
+  write_checkpoint(directory_ / "without", without);
+  EXPECT_THROW((void)read_graph(directory_ / "without"), Error);
+}
+
+TEST_F(HostileGraph, EveryMemberOfTheGraphMustBeThere) {
+  for (const auto& item : form_.items()) {
+    expect_refused(item.key(), [&](json& g) { g.erase(item.key()); });
+    expect_refused(item.key(), [&](json& g) { g[item.key()] = "x"; });
+  }
+  expect_refused("has an unknown member \"more\"", [](json& g) { g["more"] = 1; });
+}
+
+TEST_F(HostileGraph, Versions) {
+  expect_refused("graph, format: is version 2, and this library reads up to 1", [](json& g) { g["format"] = 2; });
+  expect_refused("graph, format: expected a number from 1", [](json& g) { g["format"] = 0; });
+  expect_refused("graph, ops[0]: the op \"nothing\" is not known", [](json& g) { g["ops"][0][0] = "nothing"; });
+  expect_refused("has version 7, and the newest that is known is 1", [](json& g) { g["ops"][0][1] = 7; });
+  expect_refused("graph, ops[0]: expected a name and a version", [](json& g) { g["ops"][0] = json::array({"add"}); });
+}
+
+TEST_F(HostileGraph, Nodes) {
+  expect_node_refused("matmul", ".op", "expected a number from 0 to", [](json& n) { n["op"] = 1000; });
+  expect_node_refused("matmul", ".op", "expected a whole number, seen 1.5", [](json& n) { n["op"] = 1.5; });
+  expect_node_refused("matmul", ".in[0]", "expected a number from 0 to", [](json& n) { n["in"][0] = 100'000; });
+  expect_node_refused("matmul", ".in[0]", "expected a number from 0 to", [&](json& n) { n["in"][0] = node("matmul"); });
+  expect_node_refused("matmul", ".in[0][1]", "expected a number from 0 to 0", [](json& n) {
+    n["in"][0] = json::array({0, 3});
+  });
+  expect_node_refused("matmul", "", "matmul: takes 2 inputs, was given 1", [](json& n) { n["in"].erase(0); });
+  expect_node_refused("matmul", ".out", "the op \"matmul\" makes f32[4, 6]",
+                      [](json& n) { n["out"][0] = "f32[4, 7]"; });
+  expect_node_refused("matmul", ".region", "expected a number from 0 to", [](json& n) { n["region"] = 1000; });
+  expect_node_refused("matmul", ".copy_of", "expected a number from 0 to", [](json& n) { n["copy_of"] = 100'000; });
+  expect_node_refused("matmul", ".composition", "", [](json& n) { n["composition"] = 100'000; });
+  expect_node_refused("matmul", "", "is inside of no composition", [](json& n) {
+    n.erase("composition");
+    n["is_inside"] = true;
+  });
+  expect_node_refused("matmul", ".on", "expected \"cpu\"", [](json& n) { n["on"] = "gpu"; });
+  expect_node_refused("matmul", ".on", "expected a number from 0", [](json& n) { n["on"] = -1; });
+  expect_node_refused("matmul", ".at[0]", "expected a number from 0 to", [](json& n) { n["at"][0] = 1000; });
+  expect_node_refused("matmul", "", "has bodies, and its op has none", [](json& n) { n["bodies"] = json::array(); });
+  expect_node_refused("matmul", "", "has an unknown member", [](json& n) { n["more"] = 1; });
+  expect_node_refused("matmul", "", "has no operands", [](json& n) { n.erase("in"); });
+}
+
+TEST_F(HostileGraph, Attributes) {
+  expect_node_refused("slice", "", "has no \"attrs\"", [](json& n) { n.erase("attrs"); });
+  expect_node_refused("slice", ".attrs", "has no \"ends\"", [](json& n) { n["attrs"].erase("ends"); });
+  expect_node_refused("slice", ".attrs", "has an unknown member \"more\"", [](json& n) { n["attrs"]["more"] = 1; });
+  expect_node_refused("slice", ".attrs.begins[0]", "expected a whole number",
+                      [](json& n) { n["attrs"]["begins"][0] = "0"; });
+  expect_node_refused("slice", ".attrs.begins", "expected a list", [](json& n) { n["attrs"]["begins"] = 0; });
+  expect_node_refused("slice", "", "slice: ", [](json& n) { n["attrs"]["begins"] = json::array({0, 0, 0, 0, 0}); });
+  expect_node_refused("dropout", ".attrs.probability", "expected a number, or \"0x\"",
+                      [](json& n) { n["attrs"]["probability"] = "0xz"; });
+  expect_node_refused("dropout", "", "dropout: the probability is",
+                      [](json& n) { n["attrs"]["probability"] = "0x7ff8000000000000"; });
+  expect_node_refused("tanh", ".attrs", "the op \"tanh\" has none", [](json& n) { n["attrs"] = json::object(); });
+  expect_node_refused("matmul", ".attrs.out", "expected a dtype", [](json& n) { n["attrs"]["out"] = "f31"; });
+}
+
+TEST_F(HostileGraph, Sources) {
+  expect_node_refused("input", ".attrs.dims[0]", "expected an open dimension of an input, with a size of its bucket",
+                      [](json& n) { n["attrs"]["dims"][0]["size"] = 5; });
+  expect_node_refused("input", ".attrs.dims[1]", "expected a size of at least 0",
+                      [](json& n) { n["attrs"]["dims"][1]["size"] = -1; });
+  expect_node_refused("input", ".attrs.dims[0].bucket", "expected a rule for sizes",
+                      [](json& n) { n["attrs"]["dims"][0]["bucket"] = "multiples of 0"; });
+  expect_node_refused("input", ".attrs", "says of no input", [](json& n) { n["attrs"]["is_result_size"] = true; });
+  expect_node_refused("input", "", "input: ", [](json& n) {
+    for (int i = 0; i < 10; ++i) n["attrs"]["dims"].push_back(n["attrs"]["dims"][1]);
+  });
+  const auto size_refused = [&](const std::string& problem, const std::function<void(json&)>& change) {
+    expect_refused(problem, [&](json& g) {
+      for (json& n : g["nodes"])
+        if (n.contains("attrs") && n["attrs"].is_object() && n["attrs"].value("size_of", -1) >= 0) change(n["attrs"]);
+    });
+  };
+  size_refused(".attrs.size_of: is no input with an axis 0", [&](json& a) { a["size_of"] = node("variable"); });
+  size_refused(".attrs.size_of: is no input with an axis 2", [](json& a) { a["axis"] = 2; });
+  size_refused(".attrs.size_of: is no input with an axis -1", [](json& a) { a["axis"] = -1; });
+  size_refused(".attrs.size_of: expected a number from 0 to", [](json& a) { a["size_of"] = 100'000; });
+  size_refused(".attrs: says of no input", [](json& a) { a["dtype"] = "i64"; });
+  expect_node_refused("constant", ".attrs.tensor", "the file has no tensor \"w\"",
+                      [](json& n) { n["attrs"]["tensor"] = "w"; });
+  expect_node_refused("variable", ".attrs.number", "expected 0, the next of the",
+                      [](json& n) { n["attrs"]["number"] = 1; });
+  expect_node_refused("constant", "", "is a source, which has no operands", [](json& n) { n["in"] = json::array(); });
+  expect_node_refused("step", "", "has attributes", [](json& n) { n["attrs"] = 1; });
+  expect_node_refused("parameter", ".attrs.node", "is no value that the loop could begin with",
+                      [](json& n) { n["attrs"]["node"] = 100'000; });
+  expect_refused("is a source, which is in no body",
+                 [&](json& g) { g["nodes"][node("step")]["region"] = g["nodes"][node("switch_")]["bodies"][0]; });
+}
+
+TEST_F(HostileGraph, Bodies) {
+  expect_node_refused("if_", ".bodies[1]", "is the body of another node",
+                      [](json& n) { n["bodies"][1] = n["bodies"][0]; });
+  expect_node_refused("if_", ".bodies[0]", "is the body of another node, or the step",
+                      [](json& n) { n["bodies"][0] = 0; });
+  expect_refused("is the body of no node", [&](json& g) { g["nodes"][node("if_")]["bodies"].erase(1); });
+  expect_node_refused("if_", ".in[0]", "is f32[], not one bool", [&](json& n) { n["in"][0] = node("sum"); });
+  expect_node_refused("switch_", ".in", "is no number of its 2 bodies that was checked",
+                      [&](json& n) { n["in"][0] = node("step"); });
+  const std::size_t loop = form_["nodes"][node("while_")]["bodies"][0], then = form_["nodes"][node("if_")]["bodies"][0];
+  const std::string in_loop = "graph, regions[" + std::to_string(loop) + "]";
+  const auto body_refused = [&](const std::string& problem, const std::function<void(json&)>& change) {
+    expect_refused(in_loop + problem, [&](json& g) { change(g["regions"][loop]); });
+  };
+  body_refused(".parent: expected a number from 0 to", [&](json& r) { r["parent"] = loop; });
+  body_refused(": expected", [](json& r) { r["parameters"].erase(0); });
+  body_refused(": expected", [](json& r) { r["results"].erase(0); });
+  body_refused(".results[0]: ", [&](json& r) { r["results"][0] = r["results"][1]; });
+  body_refused(".parameters[0]: is no parameter of this body", [&](json& r) { r["parameters"][0] = node("matmul"); });
+  body_refused(": expected each parameter", [&](json& r) { r["parameters"][1] = r["parameters"][2]; });
+  body_refused(".limit: expected a number from 1", [](json& r) { r["limit"] = 0; });
+  body_refused(": has a limit on its iterations", [](json& r) { r.erase("counter"); });
+  body_refused(".counter: is not the last state", [](json& r) { r["counter"][1] = r["parameters"][0]; });
+  body_refused(".stacked[0]: is the stack of a loop without a limit", [](json& r) { r.erase("limit"); });
+  body_refused(".stacked[0].place: expected i32[]", [](json& r) { r["stacked"][0]["place"] = r["parameters"][0]; });
+  body_refused(".stacked[0]: ", [](json& r) { r["stacked"][0]["more"] = 0; });
+  expect_refused("regions[" + std::to_string(then) + "].limit: belongs to loops",
+                 [&](json& g) { g["regions"][then]["limit"] = 3; });
+  expect_refused(".results[0]: expected f32[], seen f32[4, 6]",
+                 [&](json& g) { g["regions"][then]["results"][0] = node("sum"); });
+  expect_refused("is in a body, and has no value outside of it",
+                 [&](json& g) { g["outputs"][0]["value"] = node("tanh"); });
+  expect_refused("is deeper in bodies than 64", [&](json& g) {
+    for (int i = 0; i < 70; ++i) g["regions"].push_back({{"parent", g["regions"].size() - 1}});
+  });
+}
+
+TEST_F(HostileGraph, Results) {
+  expect_refused("graph, variables[0].tensor: the file has no tensor",
+                 [](json& g) { g["variables"][0]["tensor"] = "nothing"; });
+  expect_refused("or another Variable has it",
+                 [](json& g) { g["variables"][1]["tensor"] = g["variables"][0]["tensor"]; });
+  checkpoint_.tensors.emplace("extra", Tensor::scalar(1.0f));
+  expect_refused("no node reads this Variable", [](json& g) {
+    g["variables"].push_back({{"name", "extra"}, {"tensor", "extra"}});
+  });
+  expect_refused("graph, numbers[0].node: is not the constant that is made of the number",
+                 [](json& g) { g["numbers"][0]["number"] = 77.0; });
+  expect_refused("graph, records[0]: record: ", [&](json& g) { g["records"][0]["value"] = node("step"); });
+  expect_refused("graph, records[0].capacity: expected", [](json& g) { g["records"][0]["capacity"] = -1; });
+  expect_refused("graph, records[1]: record: the name \"loss\"",
+                 [](json& g) { g["records"].push_back(g["records"][0]); });
+  expect_refused("graph, stops[0]: stop_when: ", [&](json& g) { g["stops"][0]["value"] = node("step"); });
+  expect_refused("graph, stops[8]: stop_when: ", [](json& g) {
+    for (int i = 0; i < 8; ++i) g["stops"].push_back(g["stops"][0]);
+  });
+  expect_refused("graph, outputs[0].value: expected a number from 0", [](json& g) { g["outputs"][0]["value"] = -1; });
+  expect_refused("graph, updates[0]", [](json& g) { g["updates"][0]["variables"] = json::array({0}); });
+  expect_refused("graph, updates[0].node: is no node of this update", [](json& g) { g["updates"][0]["node"] = 0; });
+  expect_refused("assign: ", [&](json& g) {
+    for (json& variable : g["variables"])
+      if (variable["name"] == "w") variable["assigned"] = node("matmul");
+  });
+}
+
+}  // namespace
+}  // namespace graphsink::hostile_graph_test
