@@ -1,4 +1,4 @@
-// The ops of each source file that nodes of a graph may have. What a new op needs is one line of the list in its file.
+// The ops of each source file that nodes of a graph may have. A new op needs an entry in the list of its file.
 #pragma once
 
 #include <span>

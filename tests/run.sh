@@ -268,7 +268,7 @@ check_tsan() {
 # check_fuzzed PRESET: 40 CPU-minutes for each reader of files, which on two cores are three hours.
 check_fuzzed() {
   local reader readers=() failed=0
-  for reader in checkpoint idx images index jpeg npy npz png tar tokens; do
+  for reader in checkpoint graph idx images index jpeg npy npz png tar tokens; do
     gs_say "fuzzing the $reader reader for 40 CPU-minutes: $GS_LOGS/fuzz.$reader.log"
     without_randomisation "build/$1/bin/fuzz_readers" --reader "$reader" --seconds 2400 \
       >"$GS_LOGS/fuzz.$reader.log" 2>&1 &

@@ -93,6 +93,10 @@ prints 06_two_devices "$plan" "${two_devices[@]}" -- env GRAPHSINK_NVRTC= "$bin/
 prints 07_side_effects "$plan" ' say .* 07_side_effects\.cpp:[0-9]+' -- "$bin/07_side_effects"
 [[ $(grep -A3 ':$' "$work/out" | grep -cE '^  r = (90|100)$|^  x, y, z = 111, 12, 123$') -eq 21 ]] ||
   fail '07_side_effects: the modes do not agree'
+file=$work/program
+prints '11_program_file --write' -- "$bin/11_program_file" --write "$file"
+prints 11_program_file '^Variable w1 f32\[8, 16\]$' '^feed x f32\[32, 8\]$' '^loss after 10 steps: [0-9.]+$' -- \
+  "$bin/11_program_file" "$file"
 prints 08_tokenizer "$plan" '^200 steps on LICENSE, loss 4\.[0-9]+ -> 2\.[0-9]+$' "${tokenizer[@]}" -- "$bin/08_tokenizer"
 prints 09_two_gpus "$plan" '^[0-9]+ GPUs at hand: 100 steps, loss [0-9.]+ -> 0\.[0-9]+$' -- "$bin/09_two_gpus"
 if [[ $flavour == emulated ]]; then

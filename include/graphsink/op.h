@@ -97,6 +97,12 @@ class InferArgs {
   void expect_inputs(int count) const;
   // Throws Error unless inputs [0, count) have the same dtype.
   void expect_same_dtype(int count) const;
+  // Throws Error unless input i has this type, or this shape.
+  void expect_input(int i, const TensorType& type) const;
+  void expect_input(int i, const Shape& shape) const;
+  // The types that another op's infer makes of these types with the same attributes, for ops that compute its gradient.
+  // Throws Error where it does, in the name of this op.
+  std::vector<TensorType> outputs_of(void (*infer)(InferArgs&), std::initializer_list<TensorType> inputs) const;
 
  private:
   std::string_view op_;

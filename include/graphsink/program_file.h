@@ -18,14 +18,14 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 // Options of write_graph() and of read_graph().
 struct GraphFileOptions {
-  // Ops of yours that the graph has, beside the built-in ones. Borrowed for the call; the OpDefs must outlive the graph
-  // that is read. What external_op() made has no OpDef that could be named here, and is refused.
+  // Your own ops that the graph has, beside the built-in ones. Borrowed for the call; the OpDefs must outlive the graph
+  // that is read. A graph with ops of external_op(), which have no OpDef to name here, is refused.
   std::span<const FileOp> ops = {};
 };
 struct WriteGraphOptions : GraphFileOptions {
   // The step that training goes on with (Program::steps()), in the metadata as snapshot() writes it.
   std::int64_t step = 0;
-  // What else belongs to the graph: the name of a model, the order of its data. In UTF-8.
+  // Further texts that belong to the graph, such as the name of a model, in UTF-8.
   std::map<std::string, std::string, std::less<>> metadata{};
 };
 struct ReadGraphOptions : GraphFileOptions {};
@@ -33,10 +33,10 @@ struct ReadGraphOptions : GraphFileOptions {};
 // A graph that was read from a file. Records and outputs are asked for by name, as ever.
 struct LoadedGraph {
   Graph graph;
-  std::map<std::string, Value, std::less<>> inputs;  // inputs and feeds, by name
-  std::vector<std::string> records, outputs;         // names
-  std::vector<Variable> variables;                   // all that the graph uses, in the order in which it first did
-  std::int64_t step = 0;                             // WriteGraphOptions::step
+  std::map<std::string, Value, std::less<>> inputs, feeds;  // by name
+  std::vector<std::string> records, outputs;                // names
+  std::vector<Variable> variables;  // all that the graph uses, in the order in which it first did
+  std::int64_t step = 0;            // WriteGraphOptions::step
   std::map<std::string, std::string, std::less<>> metadata{};
 };
 

@@ -148,6 +148,16 @@ Prepared prepare_concat(const PrepareArgs& p) {
 
 // Inputs: the whole, then tensors of the shapes of its parts (shape only).
 void infer_split_like(InferArgs& a) {
+  const int axis = axis_from_front(a, a.attrs<AxisAttrs>().axis, a.in(0).shape.rank());
+  Shape rest = a.in(0).shape;
+  for (int i = 1; i < a.inputs(); ++i) {
+    Shape part = a.in(i).shape, wanted = a.in(0).shape;
+    const bool fits = part.rank() == rest.rank() && part[axis] <= rest[axis];
+    if (fits) rest[axis] -= part[axis];
+    if (fits) wanted[axis] = part[axis];
+    if (!fits || part != wanted) a.fail("the parts do not make up the first", "pass the operands of its concat()");
+  }
+  if (rest[axis] != 0) a.fail("the parts do not make up the first", "pass the operands of its concat()");
   for (int i = 1; i < a.inputs(); ++i) a.out(a.in(0).dtype, a.in(i).shape);
 }
 Access split_like_access(int operand, int) { return operand == 0 ? Access::read : Access::shape_only; }
@@ -216,6 +226,8 @@ void infer_split(InferArgs& a) {
   int axis = axis_from_front(a, attrs.axis, a.in(0).shape.rank());
   Shape shape = a.in(0).shape;
   std::vector<std::int64_t> sizes = attrs.sizes;
+  constexpr std::int64_t kMostParts = std::int64_t{1} << 20;
+  if (attrs.parts > kMostParts) a.fail("makes more than 2^20 parts", "make fewer");
   if (attrs.parts > 0) sizes.assign(static_cast<std::size_t>(attrs.parts), shape[axis] / attrs.parts);
   bool fits = !sizes.empty();
   std::int64_t rest = shape[axis];

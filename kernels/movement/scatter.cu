@@ -239,8 +239,12 @@ void infer_scatter_add(InferArgs& a) {
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 
+void infer_gathered(InferArgs& a) { a.out(a.in(0).dtype, indexed_shape(a, a.in(0).shape, 1)); }
+// Inputs: the gradient of the result, the indices, and what was gathered from (its shape only).
 void infer_gather_grad(InferArgs& a) {
+  a.expect_inputs(3);
   expect_summed(a);
+  a.expect_input(0, a.outputs_of(infer_gathered, {a.in(2), a.in(1)})[0].shape);
   a.out(a.in(0).dtype, a.in(2).shape);
 }
 Access gather_grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }

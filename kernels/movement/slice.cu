@@ -261,7 +261,11 @@ void slice_part(const CpuArgs& a, std::int64_t begin, std::int64_t size, void* o
 }
 
 // Inputs: the gradient of the part, the whole (shape only).
-void infer_slice_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
+void infer_slice_grad(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_input(0, a.outputs_of(infer_slice, {a.in(1)})[0].shape);
+  a.out(a.in(0).dtype, a.in(1).shape);
+}
 
 Prepared prepare_slice_grad(const PrepareArgs& p) {
   const auto& attrs = p.attrs.as<SliceAttrs>();

@@ -205,7 +205,12 @@ void run_place_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 }
 constexpr Tiles kPlaceTiles{count_grad_tiles, run_place_tiles};
 
-void infer_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+void infer_grad(InferArgs& a) {
+  a.expect_inputs(3);
+  expect_dtype<float, double, half, bfloat16>(a, 0);
+  a.expect_input(0, a.outputs_of(infer_take, {a.in(2), a.in(1)})[0].shape);
+  a.out(a.in(0).dtype, a.in(2).shape);
+}
 Access grad_access(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
 
 Prepared prepare_add(const PrepareArgs& p) {

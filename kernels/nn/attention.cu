@@ -247,7 +247,12 @@ void infer_attention(InferArgs& a) {
   a.out(a.in(0).dtype, {q[0], q[1], q[2]});
 }
 
+// Inputs: q, k and v, what the op made of them, and the gradient of the first of these.
 void infer_attention_grad(InferArgs& a) {
+  a.expect_inputs(7);
+  const std::vector<TensorType> made = a.outputs_of(infer_attention, {a.in(0), a.in(1), a.in(2)});
+  for (int i = 0; i < 3; ++i) a.expect_input(3 + i, made[static_cast<std::size_t>(i)]);
+  a.expect_input(6, made[0]);
   for (int i = 0; i < 3; ++i) a.out(a.in(i).dtype, a.in(i).shape);
 }
 

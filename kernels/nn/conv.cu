@@ -37,9 +37,17 @@ void infer_conv2d(InferArgs& a) {
   a.out(a.in(0).dtype, {x[0], w[0], windows.y.out, windows.x.out});
 }
 // Inputs: gradient of the result, filters, image (shape only).
-void infer_image_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+void infer_image_grad(InferArgs& a) {
+  a.expect_inputs(3);
+  a.expect_input(0, a.outputs_of(infer_conv2d, {a.in(2), a.in(1)})[0]);
+  a.out(a.in(0).dtype, a.in(2).shape);
+}
 // Inputs: image, gradient of the result, filters (shape only).
-void infer_filter_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(2).shape); }
+void infer_filter_grad(InferArgs& a) {
+  a.expect_inputs(3);
+  a.expect_input(1, a.outputs_of(infer_conv2d, {a.in(0), a.in(2)})[0]);
+  a.out(a.in(0).dtype, a.in(2).shape);
+}
 Access last_is_shape(int operand, int) { return operand == 2 ? Access::shape_only : Access::read; }
 
 ConvPlan plan_of(const PrepareArgs& p, const Shape& x, const Shape& w, const Shape& y) {

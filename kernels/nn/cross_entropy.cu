@@ -301,7 +301,15 @@ Prepared prepare_cross_entropy(const PrepareArgs& p) {
   return {nullptr, p.cuda && blocks > 1 ? static_cast<std::size_t>(2 * blocks) * size_of(p.in(0).dtype) : 0};
 }
 
-void infer_cross_entropy_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
+// Inputs: logits and targets, the outputs of the loss but the first, and the gradient of the first.
+void infer_cross_entropy_grad(InferArgs& a) {
+  const std::vector<TensorType> made = a.outputs_of(infer_cross_entropy, {a.in(0), a.in(1)});
+  const int outputs = static_cast<int>(made.size());
+  a.expect_inputs(2 + outputs);
+  for (int i = 1; i < outputs; ++i) a.expect_input(1 + i, made[static_cast<std::size_t>(i)]);
+  a.expect_input(1 + outputs, made[0]);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
 
 Prepared prepare_cross_entropy_grad(const PrepareArgs& p) {
   for_operands(p.in(0), p.in(1), [&]<class T, class Target>() { load_kernel(p, logit_grads<T, Target>); });

@@ -298,7 +298,16 @@ void infer_norm(InferArgs& a) {
   for (int i = 1; i < inputs; ++i) a.out(a.in(0).dtype, rows);  // [mean,] rstd
 }
 
+// Inputs: x and the gain, the outputs of the norm but the first, and the gradient of the first.
 void infer_norm_grad(InferArgs& a) {
+  const bool is_centered = a.attrs<NormAttrs>().is_centered;
+  const TensorType &x = a.in(0), &gain = a.in(1);
+  const std::vector<TensorType> made =
+      is_centered ? a.outputs_of(infer_norm, {x, gain, gain}) : a.outputs_of(infer_norm, {x, gain});
+  const int outputs = static_cast<int>(made.size());
+  a.expect_inputs(2 + outputs);
+  for (int i = 1; i < outputs; ++i) a.expect_input(1 + i, made[static_cast<std::size_t>(i)]);
+  a.expect_input(1 + outputs, made[0]);
   a.out(a.in(0).dtype, a.in(0).shape);
   for (int i = 0; i < (a.attrs<NormAttrs>().is_centered ? 2 : 1); ++i) a.out(a.in(0).dtype, a.in(1).shape);
 }

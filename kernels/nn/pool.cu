@@ -392,7 +392,12 @@ void run_choose_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 constexpr Tiles kChooseTiles{count_pool_tiles, run_choose_tiles};
 
 // Inputs: u, and the image whose largest elements it takes.
-void infer_choose(InferArgs& a) { a.out(a.in(0).dtype, pooled_shape(a.in(1).shape, windows_of(a, a.in(1).shape))); }
+void infer_choose(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_input(0, a.in(1));
+  const TensorType made = a.outputs_of(infer_pool, {a.in(1)})[0];
+  a.out(made.dtype, made.shape);
+}
 
 Prepared prepare_choose(const PrepareArgs& p) {
   load_kernels<choose<float>, choose<double>>(p);
@@ -400,7 +405,11 @@ Prepared prepare_choose(const PrepareArgs& p) {
 }
 
 // Inputs: gradient, image (of avg_pool2d the shape only).
-void infer_pool_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(1).shape); }
+void infer_pool_grad(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_input(0, a.outputs_of(infer_pool, {a.in(1)})[0]);
+  a.out(a.in(0).dtype, a.in(1).shape);
+}
 Access avg_grad_access(int operand, int) { return operand == 1 ? Access::shape_only : Access::read; }
 
 std::vector<Value> avg_grad_grad(const GradArgs& a) {

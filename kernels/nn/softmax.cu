@@ -277,7 +277,11 @@ void infer_softmax(InferArgs& a) {
 }
 
 // Inputs: the forward output, the gradient of it.
-void infer_softmax_grad(InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); }
+void infer_softmax_grad(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_input(1, a.outputs_of(infer_softmax, {a.in(0)})[0]);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
 
 template <class T>
 void load_softmax(const PrepareArgs& p) {

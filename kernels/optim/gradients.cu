@@ -145,6 +145,9 @@ void accumulate_cpu(const CpuArgs& a) {
 }
 
 void infer_accumulate(InferArgs& a) {
+  if (a.inputs() < 3 || a.inputs() % 2 == 0) a.fail("takes the step, then sums and gradients", "pass them in pairs");
+  if (a.attrs<AccumulateAttrs>().steps < 1) a.fail("accumulates over no steps", "give at least 1");
+  expect_one(a, 0, DType::i32);
   for (int i = 1; i + 1 < a.inputs(); i += 2) {
     expect_dtype<float, double, half, bfloat16>(a, i + 1);
     DType wide = a.in(i + 1).dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -221,6 +224,12 @@ void control_cuda(CudaArgs& a) {
 void control_cpu(const CpuArgs& a) { decide(a.attrs<ControlAttrs>(), control_operands(a), decision_of(a)); }
 void infer_control(InferArgs& a) {
   if (a.inputs() != 4) a.expect_inputs(3);
+  if (a.attrs<ControlAttrs>().accumulate < 1) a.fail("accumulates over no steps", "give at least 1");
+  expect_one(a, 0, DType::i32);
+  for (int i = 1; i < 3; ++i)
+    if (a.in(i).shape.size() != 0) expect_one(a, i, DType::f32);
+  if (a.inputs() == 4 && a.in(3).dtype != DType::f64) expect_one(a, 3, DType::f32);
+  if (a.inputs() == 4 && a.in(3).dtype == DType::f64) expect_one(a, 3, DType::f64);
   a.out(DType::boolean, {});
   a.out(DType::f32, {});
   a.out(DType::f32, {});
@@ -277,7 +286,11 @@ void count_cuda(CudaArgs& a) {
 void count_cpu(const CpuArgs& a) {
   if (a.step()->ok != 0) count(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a));
 }
-void infer_count(InferArgs&) {}
+void infer_count(InferArgs& a) {
+  if (a.inputs() != 5) a.expect_inputs(3);
+  constexpr DType kDTypes[] = {DType::boolean, DType::boolean, DType::i32, DType::f32, DType::i32};
+  for (int i = 0; i < a.inputs(); ++i) expect_one(a, i, kDTypes[i]);
+}
 
 // The same as values.
 
@@ -299,6 +312,7 @@ void updated_counts_cpu(const CpuArgs& a) {
   count_from(a.attrs<LossScaleAttrs>(), *a.in<bool>(0), *a.in<bool>(1), counts_of(a), count_outputs(a));
 }
 void infer_updated_counts(InferArgs& a) {
+  infer_count(a);
   for (int i = 2; i < a.inputs(); ++i) a.out(a.in(i).dtype, a.in(i).shape);
 }
 Access count_access(int operand, int) { return operand < 2 ? Access::read : Access::write; }

@@ -66,6 +66,9 @@ void infer_optimizer(InferArgs& a) {
     if (!is_float(a.in(i).dtype) || is_half(a.in(i).dtype) || a.in(i).shape.size() != 1)
       a.fail(name + " is not one float", "pass a number or a scalar Value");
   };
+  expect_one(a, kUpdates, DType::i32);
+  expect_one(a, kApply, DType::boolean);
+  expect_one(a, kGradientScale, DType::f32);
   expect_number(kLearningRate, "the learning rate");
   if (has_decay) expect_number(end, "the weight decay");
   for (int i = kFirstTensor; i < end; i += P) {

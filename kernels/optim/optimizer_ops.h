@@ -14,6 +14,13 @@ enum UpdateOperand : int {
   kFirstTensor,    // then the tensors of each parameter; then the weight decay, a float, if it is not an attribute
 };
 
+// Throws Error unless operand i is one element of this dtype.
+inline void expect_one(const InferArgs& a, int i, DType dtype) {
+  if (a.in(i).dtype == dtype && a.in(i).shape.size() == 1) return;
+  a.fail("operand " + std::to_string(i) + " is not one " + std::string(to_string(dtype)),
+         "pass a scalar of that dtype");
+}
+
 struct SgdAttrs {
   double momentum = 0;
   double weight_decay = 0;

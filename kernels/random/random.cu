@@ -80,7 +80,12 @@ std::vector<Arg> random_operands(std::string_view op, const Arg& first) {
   return operands;
 }
 
+// The source stands behind the first operand.
 void expect_random(InferArgs& a, const Shape& shape) {
+  if (a.inputs() < 2 || a.inputs() > 2 + kMaxRandomLoops)
+    a.fail("takes one operand and a source", "draw outside of loops");
+  a.expect_input(1, TensorType{DType::i32, {2}});
+  for (int i = 2; i < a.inputs(); ++i) a.expect_input(i, TensorType{DType::i32, {}});
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
 }
 

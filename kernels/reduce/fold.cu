@@ -118,7 +118,13 @@ void multiply_others_any(Args& a) {
 }
 
 // Inputs: the gradient of the products, x. Its attributes are those of prod.
-void infer_prod_grad(InferArgs& a) { a.out(a.in(1).dtype, a.in(1).shape); }
+template <class... Ts>
+void infer_fold(InferArgs& a);
+void infer_prod_grad(InferArgs& a) {
+  a.expect_inputs(2);
+  a.expect_input(0, a.outputs_of(infer_fold<float, double, half, bfloat16>, {a.in(1)})[0]);
+  a.out(a.in(1).dtype, a.in(1).shape);
+}
 
 Prepared prepare_prod_grad(const PrepareArgs& p) {
   for_dtype<float, double, half, bfloat16>(p.out(0).dtype, [&]<class T>() { load_kernel(p, multiply_others<T>); });

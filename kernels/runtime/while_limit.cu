@@ -20,7 +20,10 @@ void limit_cpu(const CpuArgs& a) {
   if (*a.in<bool>(0)) fail_step(a, StepError::iterations, a.attrs<WhileLimitAttrs>().iterations);
 }
 
-void infer_limit(InferArgs& a) { a.expect_inputs(1); }
+void infer_limit(InferArgs& a) {
+  a.expect_inputs(1);
+  if (a.in(0).dtype != DType::boolean || a.in(0).shape.size() != 1) a.fail("takes one bool", "pass the condition");
+}
 
 }  // namespace
 

@@ -218,6 +218,21 @@ void InferArgs::expect_same_dtype(int count) const {
   }
 }
 
+void InferArgs::expect_input(int i, const TensorType& type) const {
+  if (in(i) != type) fail("input " + std::to_string(i) + " is not " + to_string(type), "pass one of that type");
+}
+
+void InferArgs::expect_input(int i, const Shape& shape) const {
+  if (in(i).shape != shape) fail("input " + std::to_string(i) + " is not " + to_string(shape), "pass that shape");
+}
+
+std::vector<TensorType> InferArgs::outputs_of(void (*infer)(InferArgs&),
+                                              std::initializer_list<TensorType> inputs) const {
+  InferArgs other(op_, {inputs.begin(), inputs.size()}, attrs_, where_);
+  infer(other);
+  return std::move(other.outputs());
+}
+
 void infer_outputs(const OpDef& op, InferArgs& a) {
   if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
   if (op.bodies.has_too_many())

@@ -19,7 +19,7 @@ void GraphReader::read_branch(const JsonField& field, Node node) {
   if (is_if) {
     expect_predicate(field.member("in")[0], node.inputs[0]);
   } else {
-    // What it returns is the number of a body.
+    // This op fails the step unless its operand is the number of a body.
     const Node& index = graph_->nodes[at(node.inputs[0].node)];
     const auto* checked = index.attrs.get_if<SwitchIndexAttrs>();
     if (index.op != &switch_index_op || checked == nullptr ||

@@ -24,7 +24,7 @@ class GraphReader {
   std::shared_ptr<GraphData> read();
 
  private:
-  // What must be known of all nodes before the first is made.
+  // These three read what all nodes refer to.
   void read_tables();
   void read_op(const JsonField& field);
   void read_variables();

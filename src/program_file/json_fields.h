@@ -90,7 +90,7 @@ class JsonField {
   [[noreturn]] void refuse_kind(const char* expected) const;
   std::string place() const;
 
-  static constexpr int kMostSteps = 8;  // of a place; what lies deeper is named by the first ones
+  static constexpr int kMostSteps = 8;  // deeper fields are named by the first steps
   struct Step {
     std::string_view name;  // a member; empty: an element
     std::size_t number = 0;

@@ -12,20 +12,23 @@
 namespace graphsink {
 namespace {
 
-// As Graph::input() and Graph::feed() returned them: not the sizes that the program itself writes.
-std::map<std::string, Value, std::less<>> inputs_of(GraphData& graph, const std::string& file, const Where& where) {
-  std::map<std::string, Value, std::less<>> inputs;
+// Finds the inputs and feeds as Graph::input() and Graph::feed() returned them: not the sizes that the program itself
+// writes.
+void find_inputs(LoadedGraph& loaded, const std::string& file, const Where& where) {
+  GraphData& graph = *loaded.graph.data();
   for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.op != &input_op && node.op != &feed_op) continue;
     const auto& attrs = node.attrs.as<InputAttrs>();
     if (attrs.size_of >= 0 || attrs.is_result_size) continue;
-    if (!inputs.emplace(attrs.name, graph.value({static_cast<int>(id), 0})).second) {
+    const bool is_taken = loaded.inputs.contains(attrs.name) || loaded.feeds.contains(attrs.name);
+    auto& to = node.op == &feed_op ? loaded.feeds : loaded.inputs;
+    to.emplace(attrs.name, graph.value({static_cast<int>(id), 0}));
+    if (is_taken) {
       throw Error(file, where, "graph: two inputs are named \"" + shortened(attrs.name) + "\"",
                   "write the graph with another name for one of them", ErrorCode::io);
     }
   }
-  return inputs;
 }
 
 }  // namespace
@@ -72,7 +75,7 @@ LoadedGraph read_graph(const std::filesystem::path& path, const ReadGraphOptions
     loaded.graph = Graph(GraphReader(JsonField(json, file, where), ops, checkpoint).read());
   }
   GraphData& graph = *loaded.graph.data();
-  loaded.inputs = inputs_of(graph, file, where);
+  find_inputs(loaded, file, where);
   for (const NamedValue& record : graph.records) loaded.records.push_back(record.name);
   for (const NamedValue& output : graph.outputs) loaded.outputs.push_back(output.name);
   for (const VariableUse& use : graph.variables) loaded.variables.push_back(use.variable);

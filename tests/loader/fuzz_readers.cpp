@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "damaged_graphs.h"
 #include "graphsink/loader.h"
 #include "graphsink/source.h"
 #include "reader_samples.h"
@@ -181,16 +182,25 @@ bool read_image(const std::filesystem::path& path) {
 }
 #endif
 
+void damage_graph(std::string& bytes, Random& random) {
+  gs::testing::DamagedGraph graph(bytes);
+  for (std::size_t n = below(random, 3) + 1; n > 0; --n) graph.damage(random);
+  bytes = graph.bytes();
+  if (random() % 16 == 0) damage(bytes, random);
+}
+
 struct Reader {
-  std::string good;                                             // a file that can be read
-  std::function<bool(const std::filesystem::path& path)> read;  // true if it was read
+  std::string good;                                                  // a file that can be read
+  std::function<bool(const std::filesystem::path& path)> read;       // true if it was read
+  std::function<void(std::string& bytes, Random& random)> damage{};  // where that of any bytes would not get far
   std::function<void(std::string& bytes)> mend{};  // sets sizes right, so that what is behind them is reached
 };
 
 std::map<std::string, Reader> readers() {
   using Path = std::filesystem::path;
   std::map<std::string, Reader> readers = {
-      {"checkpoint", {gs::good_safetensors(), read_checkpoint, mend_checkpoint}},
+      {"checkpoint", {gs::good_safetensors(), read_checkpoint, {}, mend_checkpoint}},
+      {"graph", {gs::testing::good_graph(), gs::testing::read_damaged_graph, damage_graph}},
       {"idx", {gs::good_idx(), read_idx}},
       {"index", {gs::good_index(), read_index}},
       {"images",
@@ -201,12 +211,17 @@ std::map<std::string, Reader> readers() {
           return read_source([&] { return gs::idx_source(path, labels); });
         }}},
       {"npy",
-       {gs::good_npy(), [](const Path& path) { return read_source([&] {
-                                                 return gs::npy_source({{"x", path}});
-                                               }); },
+       {gs::good_npy(),
+        [](const Path& path) { return read_source([&] {
+                                 return gs::npy_source({{"x", path}});
+                               }); },
+        {},
         mend_npy}},
       {"npz",
-       {gs::good_npz(), [](const Path& path) { return read_source([&] { return gs::npz_source(path); }); }, mend_npz}},
+       {gs::good_npz(),
+        [](const Path& path) { return read_source([&] { return gs::npz_source(path); }); },
+        {},
+        mend_npz}},
       {"tokens",
        {gs::good_tokens(),
         [](const Path& path) {
@@ -217,7 +232,7 @@ std::map<std::string, Reader> readers() {
   const std::string pixels = "abcdefghijklmnopqrstuvwxyz0123456789";
   const std::string png = gs::testing::png_file({.height = 4, .width = 3, .colour = 2, .rows = pixels});
   readers["jpeg"] = {gs::testing::jpeg_file(4, 3, 3, pixels), read_image};
-  readers["png"] = {png, read_image, gs::testing::mend_png};
+  readers["png"] = {png, read_image, {}, gs::testing::mend_png};
   readers["tar"] = {gs::testing::tar_file({{"a.png", png}, {"a.cls", "1"}}, "pax"),
                     [](const Path& path) { return read_source([&] { return gs::tar_source({path}); }); }};
 #endif
@@ -234,7 +249,11 @@ int fuzz(const Options& options) {
   double next_report = 60;
   while (options.seconds > 0 ? elapsed() < options.seconds : files < options.iterations) {
     std::string bytes = reader.good;
-    for (std::size_t n = below(random, 4) + 1; n > 0; --n) damage(bytes, random);
+    if (reader.damage) {
+      reader.damage(bytes, random);
+    } else {
+      for (std::size_t n = below(random, 4) + 1; n > 0; --n) damage(bytes, random);
+    }
     if (reader.mend && random() % 4 != 0) reader.mend(bytes);
     std::filesystem::remove(path);  // a file system may wait for the disk when a file is overwritten
     gs::write_file(path, bytes);

@@ -121,7 +121,7 @@ TEST_P(ProgramFile, ATrainingGoesOnAsIfItHadNotStopped) {
   EXPECT_EQ(loaded.metadata, (std::map<std::string, std::string, std::less<>>{{"model", "test"}}));
   Program rest = compile(loaded.graph, {.seed = 5});
   rest.set_steps(loaded.step);
-  EXPECT_EQ(train(rest, loaded.inputs.at("x"), loaded.inputs.at("t"), 4, 5), wanted);
+  EXPECT_EQ(train(rest, loaded.feeds.at("x"), loaded.feeds.at("t"), 4, 5), wanted);
   EXPECT_NE(begin, wanted);
   for (std::size_t i = 0; i < loaded.variables.size(); ++i) {
     const Variable& old = g.data()->variables[i].variable;
