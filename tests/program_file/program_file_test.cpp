@@ -12,6 +12,7 @@
 #include "program_fixture.h"
 #include "round_trip.h"
 #include "same_outputs.h"
+#include "samples/models/source_dir.h"
 
 namespace graphsink::program_file_test {
 namespace {
@@ -334,6 +335,27 @@ TEST(ProgramFileNames, ScopesLinesAndVariablesOfOneNameComeBack) {
   Program program = compile(loaded.graph);
   program.run();
   EXPECT_EQ(program.output("y").at(0), 8.0);
+}
+
+// A file of the first version of the form, written from graph_for_files() as it was then. It must be read for ever; a
+// new version of the form gets a file of its own.
+TEST(ProgramFileNames, AFileOfVersion1IsRead) {
+  const std::string path = std::string(source_dir()) + "/tests/golden/program_file_1.safetensors";
+  for (DeviceId device : testing::devices()) {
+    LoadedGraph loaded = read_graph(path);
+    EXPECT_EQ(loaded.records, std::vector<std::string>{"loss"});
+    EXPECT_EQ(loaded.outputs, (std::vector<std::string>{"size", "updated"}));
+    Program program = compile(loaded.graph, {.target = device});
+    program.write(loaded.inputs.at("x"), Tensor(f32, {3, 6}));
+    program.write(loaded.feeds.at("t"), Tensor({2, 4}, std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 0, 1}));
+    program.run(sink, {.steps = 2});
+    const std::vector<double> losses = program.records<double>("loss");
+    ASSERT_EQ(losses.size(), 2u);
+    EXPECT_NEAR(losses[0], 2.19998884, 1e-4);
+    EXPECT_NEAR(losses[1], 1.79175949, 1e-4);
+    EXPECT_EQ(program.output("size").at(0), 3.0);
+    EXPECT_NEAR(program.output("updated").at(7), 0.519150734, 1e-5);
+  }
 }
 
 TEST(ProgramFileNames, OfInputsMustDiffer) {
