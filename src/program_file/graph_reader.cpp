@@ -187,8 +187,9 @@ std::vector<ValueRef> GraphReader::values_of(const JsonField& field, std::string
 }
 
 void GraphReader::read_node(const JsonField& field) {
-  field.expect_members(
-      {"op", "in", "out", "attrs", "region", "bodies", "on", "copy_of", "composition", "is_inside", "at"});
+  static const std::set<std::string, std::less<>> kMembers{
+      "op", "in", "out", "attrs", "region", "bodies", "on", "copy_of", "composition", "is_inside", "at"};
+  field.expect_members(kMembers);
   const std::size_t id = graph_->nodes.size();
   int region = 0;
   if (const std::optional<JsonField> number = field.find("region")) {
