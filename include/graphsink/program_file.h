@@ -12,6 +12,7 @@
 #include "graphsink/error.h"
 #include "graphsink/file_op.h"
 #include "graphsink/graph.h"
+#include "graphsink/type.h"
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
@@ -30,11 +31,12 @@ struct WriteGraphOptions : GraphFileOptions {
 };
 struct ReadGraphOptions : GraphFileOptions {};
 
-// A graph that was read from a file. Records and outputs are asked for by name, as ever.
+// A graph that was read from a file.
 struct LoadedGraph {
   Graph graph;
   std::map<std::string, Value, std::less<>> inputs, feeds;  // by name
-  std::vector<std::string> records, outputs;                // names
+  std::map<std::string, TensorType, std::less<>> records;   // the type of one value, by name
+  std::vector<std::string> outputs;                         // names
   std::vector<Variable> variables;  // all that the graph uses, in the order in which it first did
   std::int64_t step = 0;            // WriteGraphOptions::step
   std::map<std::string, std::string, std::less<>> metadata{};

@@ -147,12 +147,78 @@ void bind_snapshots(nb::module_& m) {
       nb::arg("allow_unused") = false, nb::arg("convert") = false, nb::arg("log").none() = nb::none());
 }
 
+// A graph that was read, with the names by which Python reaches its inputs and records.
+nb::object handle_of(const LoadedGraph& loaded) {
+  GraphHandle handle{loaded.graph};
+  handle.names->inputs.insert(loaded.inputs.begin(), loaded.inputs.end());
+  handle.names->inputs.insert(loaded.feeds.begin(), loaded.feeds.end());
+  for (const auto& [name, type] : loaded.records) {
+    const std::span<const std::int64_t> sizes = type.shape.dims();
+    handle.names->records[name].assign(sizes.begin(), sizes.end());
+  }
+  return nb::cast(std::move(handle));
+}
+
+void bind_program_files(nb::module_& m) {
+  nb::class_<LoadedGraph>(m, "LoadedGraph", "A graph that was read from a file.")
+      .def_prop_ro("graph", handle_of, nb::sig("def graph(self) -> Graph"))
+      .def_prop_ro(
+          "inputs", [](const LoadedGraph& self) { return dict_of(self.inputs); },
+          nb::sig("def inputs(self) -> dict[str, Value]"))
+      .def_prop_ro(
+          "feeds", [](const LoadedGraph& self) { return dict_of(self.feeds); },
+          nb::sig("def feeds(self) -> dict[str, Value]"))
+      .def_prop_ro(
+          "records",
+          [](const LoadedGraph& self) {
+            nb::dict all;
+            for (const auto& [name, type] : self.records) all[name.c_str()] = nb::make_tuple(type.dtype, type.shape);
+            return all;
+          },
+          nb::sig("def records(self) -> dict[str, tuple[graphsink._types.DType, tuple[int, ...]]]"),
+          "The dtype and the shape of one value of each record, by name.")
+      .def_ro("outputs", &LoadedGraph::outputs, "Their names.")
+      .def_ro("variables", &LoadedGraph::variables, "All that the graph uses, in the order in which it first did.")
+      .def_ro("step", &LoadedGraph::step, "The step that training goes on with: give it to Program.set_steps().")
+      .def_prop_ro(
+          "metadata", [](const LoadedGraph& self) { return dict_of(self.metadata); },
+          nb::sig("def metadata(self) -> dict[str, str]"));
+  m.def(
+      "write_graph",
+      [](const FilePath& path, const GraphHandle& graph, std::int64_t step, const Texts& metadata) {
+        const Where where = here();
+        WriteGraphOptions options;
+        options.step = step;
+        options.metadata.insert(metadata.begin(), metadata.end());
+        const Graph written = graph.graph;
+        WithoutGil others_run;
+        write_graph(path.path, written, options, where);
+      },
+      nb::arg("path"), nb::arg("graph"), nb::kw_only(), nb::arg("step") = 0, nb::arg("metadata") = Texts{},
+      "Writes the graph and the values that its Variables have now into one safetensors file, so that read_graph(), "
+      "here "
+      "or in C++, makes a graph of them whose programs compute the same bits in every mode. Raises Error for a graph "
+      "with "
+      "functions of Python as ops.");
+  m.def(
+      "read_graph",
+      [](const FilePath& path) {
+        const Where where = here();
+        WithoutGil others_run;
+        return read_graph(path.path, {}, where);
+      },
+      nb::arg("path"),
+      "Reads what write_graph() has written. Its Variables are new ones, with the values in the file. The graph may be "
+      "compiled, or built further first.");
+}
+
 }  // namespace
 
 void bind_files(nb::module_& m) {
   bind_checkpoint(m);
   bind_checkpoint_files(m);
   bind_snapshots(m);
+  bind_program_files(m);
 }
 
 }  // namespace graphsink::python

@@ -76,7 +76,7 @@ LoadedGraph read_graph(const std::filesystem::path& path, const ReadGraphOptions
   }
   GraphData& graph = *loaded.graph.data();
   find_inputs(loaded, file, where);
-  for (const NamedValue& record : graph.records) loaded.records.push_back(record.name);
+  for (const NamedValue& record : graph.records) loaded.records.emplace(record.name, graph.type(record.value));
   for (const NamedValue& output : graph.outputs) loaded.outputs.push_back(output.name);
   for (const VariableUse& use : graph.variables) loaded.variables.push_back(use.variable);
   return loaded;

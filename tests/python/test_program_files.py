@@ -1,0 +1,83 @@
+"""Graphs with their Variables in a file: built here, run here and in C++."""
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+import graphsink as gs
+
+
+def training(path, steps):
+    """Trains a little, and writes the graph; returns the Program, which may go on, and what it was fed with."""
+    w = gs.variables({"a": gs.kaiming((8, 16), seed=1), "b": gs.kaiming((16, 4), seed=2)}, "w")
+    graph = gs.Graph()
+    x, t = graph.feed("x", gs.f32, (32, 8)), graph.feed("t", gs.i32, (32,))
+    rate = gs.cosine_schedule(graph, peak=1e-2, warmup=3, steps=50)
+    hidden = gs.dropout(gs.relu(x @ w["a"]), 0.1)
+    loss = gs.cross_entropy(hidden @ w["b"], t)
+    optimizer = gs.adamw(loss, w, lr=rate, clip_norm=1.0)
+    graph.record("loss", loss)
+    graph.record("row", gs.mean(hidden, 0))
+    graph.output("norm", optimizer.gradient_norm)
+    return graph
+
+
+def feed(program, steps):
+    random = np.random.default_rng(steps)
+    program.write("x", random.normal(size=(steps, 32, 8)).astype(np.float32))
+    program.write("t", random.integers(0, 4, (steps, 32), dtype=np.int32))
+
+
+def test_a_program_goes_on_from_a_file_with_the_same_bits(device, tmp_path):
+    graph = training(tmp_path, 5)
+    program = gs.compile(graph, device)
+    feed(program, 5)
+    program.run(steps=5)
+    assert program.records("row").shape == (5, 16)
+    program.records("loss")
+    gs.write_graph(tmp_path / "model", graph, step=program.steps(), metadata={"name": "small"})
+    expected = None
+    for mode in gs.Mode:
+        loaded = gs.read_graph(tmp_path / "model")
+        assert loaded.step == 5 and loaded.metadata["name"] == "small"
+        assert set(loaded.feeds) == {"x", "t"} and loaded.records["row"] == (np.dtype("float32"), (16,))
+        again = gs.compile(loaded.graph, device)
+        again.set_steps(loaded.step)
+        feed(again, 7)
+        again.run(mode, steps=7)
+        found = again.records("loss"), again.records("row"), again.output("norm")
+        assert found[1].shape == (7, 16)
+        expected = expected or found
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected)), mode
+    feed(program, 7)
+    program.run(steps=7)
+    assert np.array_equal(program.records("loss"), expected[0])
+
+
+def test_a_graph_with_functions_of_python_is_refused(tmp_path):
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (3,))
+    if not hasattr(gs, "host_op"):
+        pytest.skip("no Python operators yet")
+    graph.output("y", gs.host_op(lambda a: a, out=(gs.f32, (3,)))(x))
+    with pytest.raises(gs.Error, match="host_op|external"):
+        gs.write_graph(tmp_path / "model", graph)
+
+
+def test_a_file_that_is_none_is_an_error(tmp_path):
+    (tmp_path / "model").write_bytes(b"no graph")
+    with pytest.raises(gs.Error) as caught:
+        gs.read_graph(tmp_path / "model")
+    assert caught.value.code == gs.ErrorCode.io and caught.value.file == __file__
+
+
+def test_cpp_runs_what_python_has_written(tmp_path):
+    sample = pathlib.Path(gs.__file__).parents[2] / "bin" / "11_program_file"
+    if not sample.exists():
+        pytest.skip(f"{sample} was not built: only where CMake builds samples beside the package")
+    graph = training(tmp_path, 1)
+    gs.write_graph(tmp_path / "model", graph)
+    done = subprocess.run([sample, tmp_path / "model", "4"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "loss after 4 steps" in done.stdout
