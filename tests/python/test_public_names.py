@@ -17,7 +17,7 @@ split_commas = make_ops().split_commas
 
 # Headers for ops, kernels and devices that are written in C++, and for what only C++ needs.
 HEADERS_OF_CPP = {
-    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
+    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
     "step_block.h", "stream.h", "version.h"}
 # Headers that Python will have later: no name of theirs may be there already.
 COMING_HEADERS = {"capture.h", "images.h"}
