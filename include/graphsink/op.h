@@ -213,6 +213,9 @@ struct OpDef {
   // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
   // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
+  // For explain(): the price of a call of the CPU body beside its own work, such as "10 us for a lock". The text must
+  // exist as long as the op.
+  std::string_view call_cost = {};
 };
 
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires

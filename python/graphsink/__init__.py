@@ -8,6 +8,7 @@ those of the C++ library; options are keyword arguments, shapes tuples, dtypes t
 """
 from __future__ import annotations
 
+import atexit as _atexit
 import os as _os
 from collections.abc import Mapping as _Mapping
 from typing import Any as _Any
@@ -22,7 +23,9 @@ from graphsink._context import current_eager as _current_eager
 from graphsink._context import current_graph as current_graph, eager as eager
 from graphsink._control import grad as grad, if_ as if_, scan as scan, switch_ as switch_, while_ as while_
 from graphsink._data import Loader as Loader, batches as batches, source_of as source_of, tensor_source as tensor_source
+from graphsink._context import wait_for_programs as _wait_for_programs
 from graphsink._error import Error as Error
+from graphsink._host_op import HostOp as HostOp, host_op as host_op
 from graphsink._optim import (
     Adamw as Adamw, ParameterGroup as ParameterGroup, Sgd as Sgd, adamw as adamw, apply as apply,
     exponential_average as exponential_average, sgd as sgd
@@ -37,6 +40,7 @@ for _name in ("LoaderCore", "adamw_groups", "annotations", "exponential_average_
               "snapshot_program", "snapshot_variables", "switch_values", "tensor_source_of", "while_values"):
     globals().pop(_name, None)
 
+_atexit.register(_wait_for_programs)
 _core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
 
 f32 = _np.dtype(_np.float32)

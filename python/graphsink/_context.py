@@ -2,13 +2,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from weakref import WeakSet, WeakValueDictionary
 
 from graphsink import _core
 
+# Graphs by the number that all of their Values know, and all programs, as long as somebody uses them.
+graphs: WeakValueDictionary[int, _core.Graph] = WeakValueDictionary()
+programs: WeakSet[_core.Program] = WeakSet()
+
 _graph: ContextVar[_core.Graph | None] = ContextVar("graphsink_graph", default=None)
 _eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=None)
+
+
+def wait_for_programs() -> None:
+    """Called before the interpreter ends: functions of host ops cannot run behind that."""
+    for program in list(programs):
+        with suppress(Exception):  # a failed step that nobody asked for, or a child of fork()
+            program.sync()
+    _core.end_python()
 
 
 def current_graph() -> _core.Graph | None:

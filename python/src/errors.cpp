@@ -10,6 +10,10 @@ void raise(const Error& error) {
   const std::string scope(error.where().scope());
   const nb::object made = type(error.op(), error.where().file_name(), error.where().line(), scope, error.problem(),
                                error.remedy(), error.code(), error.what());
+  if (error.code() == ErrorCode::step_failed) {
+    nb::object cause = nb::module_::import_("graphsink._host_op").attr("cause_of")(error.op(), error.problem());
+    if (!cause.is_none()) PyException_SetCause(made.ptr(), cause.release().ptr());
+  }
   PyErr_SetObject(type.ptr(), made.ptr());
 }
 

@@ -342,8 +342,14 @@ void add_name(GraphHandle& self, const std::string& name, const Value& value) {
 void bind_graph_class(nb::module_& m) {
   nb::class_<GraphHandle>(m, "Graph",
                           "A computation under construction. Used by one thread at a time. compile() takes a snapshot: "
-                          "nodes that are added later are not part of the compiled Program.")
-      .def(nb::init<>())
+                          "nodes that are added later are not part of the compiled Program.",
+                          nb::is_weak_referenceable(), nb::type_slots(graph_slots()))
+      .def("__init__",
+           [](nb::pointer_and_handle<GraphHandle> self) {
+             new (self.p) GraphHandle;
+             const auto key = reinterpret_cast<std::uintptr_t>(self.p->graph.data().get());
+             nb::module_::import_("graphsink._context").attr("graphs")[nb::int_(key)] = self.h;
+           })
       .def(
           "input",
           [](GraphHandle& self, const std::string& name, DType dtype, const Dims& shape) {

@@ -25,24 +25,27 @@ struct Names {
 struct GraphHandle {
   Graph graph{};
   std::shared_ptr<Names> names = std::make_shared<Names>();
+  // Owns what the graph's ops call, HostFunctions, together with the Programs of the graph: a list of Python's, so that
+  // its garbage collector sees it.
+  nb::object callables = nb::list();
 };
 
 struct ProgramHandle {
-  ProgramHandle(Program made, std::shared_ptr<Names> known)
-      : program(std::make_unique<Program>(std::move(made))), names(std::move(known)) {}
+  ProgramHandle(Program made, std::shared_ptr<Names> known, nb::object functions)
+      : program(std::make_unique<Program>(std::move(made))), names(std::move(known)), callables(std::move(functions)) {}
   ProgramHandle(ProgramHandle&&) noexcept = default;
-  // Waits for the program's work without the GIL, which the functions of its ops may need meanwhile.
-  ~ProgramHandle() {
-    if (program == nullptr) return;
-    nb::gil_scoped_release others_run;
-    program.reset();
-  }
+  ~ProgramHandle() { close(); }
+
+  // Waits for the program's work and ends it; calls on it throw Error from then on. It may take place in the function
+  // of a host op, which is part of what it would wait for: then it takes place later.
+  void close() noexcept;
 
   // The Value of an input or a feed, by its name or as itself. Throws Error for another name.
   Value input(nb::handle name_or_value, const Where& where) const;
 
   std::unique_ptr<Program> program;
   std::shared_ptr<Names> names;
+  nb::object callables;  // GraphHandle::callables
 };
 
 // A Loader, until it is closed: its workers may call Python, and must be gone before the interpreter is.
@@ -73,5 +76,11 @@ struct LoaderHandle {
   std::unique_ptr<Loader> loader;
   nb::object program, source, prepare;  // which the loader uses
 };
+
+// Slots of the types of both, for Python's garbage collector.
+PyType_Slot* graph_slots();
+PyType_Slot* program_slots();
+// Ends the programs that could not be ended in a host op. Called with the GIL, outside of host ops.
+void close_late_programs() noexcept;
 
 }  // namespace graphsink::python

@@ -1,10 +1,21 @@
 #include "interpreter.h"
 
+#include <atomic>
+
 namespace nb = nanobind;
 
 namespace graphsink::python {
 
+namespace {
+
+std::atomic<bool> has_ended = false;
+
+}  // namespace
+
+void end_python() noexcept { has_ended = true; }
+
 bool is_running() noexcept {
+  if (has_ended) return false;
 #if PY_VERSION_HEX >= 0x030d0000
   return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0;
 #else

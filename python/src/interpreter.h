@@ -15,6 +15,9 @@ bool is_running() noexcept;
 // Throws Error unless is_running(): for functions of Python that threads of the library call.
 void require_running(const char* op, const Where& where);
 
+// Called once, when it begins to end.
+void end_python() noexcept;
+
 // Another reference to the object, which may be dropped by any thread. An object that is dropped after the interpreter
 // has begun to end is not freed.
 std::shared_ptr<nanobind::object> keep(nanobind::handle object);

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.h"
+#include "interpreter.h"
 
 NB_MODULE(_core, m) {
   namespace py = graphsink::python;
@@ -10,11 +11,19 @@ NB_MODULE(_core, m) {
   m.def("set_package_folder", [](const std::string& folder) { py::set_package_folder(folder); });
   m.def("version", &graphsink::version, "The version of the library that the package runs with.");
   m.def("here", &py::here, "The line of Python that calls, outside of the package.");
+  m.def(
+      "end_python",
+      [] {
+        py::close_late_programs();
+        py::end_python();
+      },
+      "Called when the interpreter begins to end: host ops fail from then on.");
   py::bind_errors(m);
   py::bind_types(m);
   py::bind_graph(m);
   py::bind_scope(m);
   py::bind_ops(m);
+  py::bind_host_ops(m);
   py::bind_control(m);
   py::bind_optimizers(m);
   py::bind_reports(m);

@@ -8,6 +8,31 @@
 
 namespace graphsink::python {
 
+namespace {
+
+// A ProgramHandle, as the object of Python's that it is.
+struct MadeProgram {
+  nb::object object;
+};
+
+}  // namespace
+
+}  // namespace graphsink::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<graphsink::python::MadeProgram> {
+  NB_TYPE_CASTER(graphsink::python::MadeProgram, const_name("graphsink.Program"))
+  static handle from_cpp(graphsink::python::MadeProgram&& made, rv_policy, cleanup_list*) noexcept {
+    return made.object.release();
+  }
+};
+
+}  // namespace nanobind::detail
+
+namespace graphsink::python {
+
 void bind_options(nb::module_& m) {
   nb::enum_<LogLevel>(m, "LogLevel", "How serious a message is that a log function takes.")
       .value("warning", LogLevel::warning)
@@ -82,9 +107,16 @@ void bind_options(nb::module_& m) {
                                .guards = guards,
                                .log = log_function(log)};
         const Graph of = graph.graph;
-        const std::shared_ptr<Names> names = std::make_shared<Names>(*graph.names);
-        WithoutGil others_run;
-        return ProgramHandle(compile(of, options, where), names);
+        close_late_programs();
+        std::optional<Program> made;
+        {
+          WithoutGil others_run;
+          made = compile(of, options, where);
+        }
+        nb::object program =
+            nb::cast(ProgramHandle(std::move(*made), std::make_shared<Names>(*graph.names), graph.callables));
+        nb::module_::import_("graphsink._context").attr("programs").attr("add")(program);
+        return MadeProgram{program};
       },
       nb::arg("graph"), nb::arg("target") = cpu(), nb::kw_only(), nb::arg("further_devices") = std::vector<DeviceId>{},
       nb::arg("check_finite") = false, nb::arg("flush_denormals") = true, nb::arg("default_placement") = Placement{},

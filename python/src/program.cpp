@@ -302,7 +302,7 @@ Value ProgramHandle::input(nb::handle name_or_value, const Where& where) const {
 void bind_program(nb::module_& m) {
   nb::class_<ProgramHandle> type(m, "Program",
                                  "A compiled graph on a device, made by compile(). Used by one thread at a time.",
-                                 nb::is_weak_referenceable());
+                                 nb::is_weak_referenceable(), nb::type_slots(program_slots()));
   bind_running(type);
   bind_results(type);
   bind_questions(type);

@@ -1,6 +1,7 @@
 // Describes in words what each op on the host costs.
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/at.h"
 #include "graphsink/memory.h"
@@ -18,6 +19,7 @@ struct Traffic {
 // Cost of the calls of one node of the graph. There are several calls if a loop was unrolled.
 struct HostCost {
   std::size_t calls = 0;
+  std::string_view of_call;     // OpDef::call_cost
   std::set<int> read, written;  // buffers
 };
 
@@ -36,6 +38,7 @@ std::string cost_text(const HostCost& cost, const std::map<int, Traffic>& traffi
   if (sum.in) text += ", " + bytes_text(sum.in) + " to the host";
   if (sum.in_if_new) text += ", " + bytes_text(sum.in_if_new) + " to the host if new";
   if (sum.out) text += ", " + bytes_text(sum.out) + " back";
+  if (!cost.of_call.empty()) text += ", " + std::string(cost.of_call);
   return text;
 }
 
@@ -56,6 +59,7 @@ void add_costs(Plan& plan) {
     if (!node.on_host || node.id < 0) continue;
     HostCost& cost = costs[node.id];
     ++cost.calls;
+    cost.of_call = node.op->call_cost;
     const auto outputs = node.operands.begin() + node.inputs;
     cost.read.insert(node.operands.begin(), outputs);
     cost.written.insert(outputs, node.operands.end());
