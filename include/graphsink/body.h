@@ -72,7 +72,7 @@ class BodyArgs {
   const TensorType& in_type(int i) const { return node_->types[i]; }
   const TensorType& out_type(int i) const { return node_->types[node_->inputs + i]; }
   // The elements of input i: device memory in a CUDA body, host memory in a CPU body. Aligned to 256 bytes, except for
-  // outputs of views.
+  // outputs of views, and to Target::alignment in memory of the caller's.
   template <class T>
   const T* in(int i) const {
     return static_cast<const T*>(node_->pointers[i]);

@@ -194,16 +194,25 @@ class Program {
   // there when the run is done; after a failed step its bytes are undefined. The caller may use the memory while no run
   // does: after sync(), or in the order of RunOptions::stream.
   //
-  // `bytes` is the size of the memory, which must be large enough for the value and begin at a multiple of 256. It must
-  // exist until the program is destroyed or the value is bound to other memory. Call this before the first run: it
+  // `bytes` is the size of the memory, which must be large enough for the value and begin at a multiple of
+  // Target::alignment. It must exist until the program is destroyed or the value is bound to other memory: `owner` is
+  // kept until then, and may be dropped by any thread. Call this before the first run: it
   // waits for all steps, and what was bound and captured must be bound and captured again. Throws Error for memory that
   // does not fit, for feeds and inputs with open dimensions, and if the memory overlaps that of another value although
   // steps write one of the two.
-  void bind_memory(const Value& value, void* memory, std::size_t bytes, Where where = Where::current());
+  void bind_memory(const Value& value, void* memory, std::size_t bytes, Where where = Where::current()) {
+    bind_memory(value, memory, bytes, nullptr, where);
+  }
+  void bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                   Where where = Where::current());
   // The same for a Variable, before any program that uses it is bound or run. Its value is what the memory holds, not
   // what it was made with; Variable::write() changes it. The memory must exist until the Variable and all programs that
-  // use it are destroyed.
-  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current());
+  // use it are destroyed, which is how long `owner` is kept.
+  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current()) {
+    bind_memory(variable, memory, bytes, nullptr, where);
+  }
+  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                   Where where = Where::current());
 
   // Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes. If there
   // is not enough memory, the Error says what the memory was for, how much is free where that is known, which values

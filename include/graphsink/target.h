@@ -33,6 +33,9 @@ struct Target {
   std::string name = "cpu";      // "NVIDIA H200"
   int sm = 0;                    // compute capability times ten, 0 on the CPU
   bool separate_memory = false;  // the host cannot access its memory, so that CPU bodies need copies
+  // Memory of the caller's must begin at a multiple of so many bytes (Program::bind_memory()), which is a line of a
+  // cache on the CPU, and 256 on CUDA devices. All memory that a program allocates begins at a multiple of 256.
+  std::size_t alignment = 64;
   // Ops of a program for it can run on further devices, too (CompileOptions::further_devices).
   bool takes_further_devices = false;
   // Profilers show the nodes of its captured graphs (Program::write_node_names()).

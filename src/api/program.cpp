@@ -162,11 +162,13 @@ void Program::write(StagedSlices&& slices, Where where) {
   slices = StagedSlices();
 }
 
-void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, Where where) {
-  impl(where).bind_memory(value, memory, bytes, where);
+void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                          Where where) {
+  impl(where).bind_memory(value, memory, bytes, std::move(owner), where);
 }
-void Program::bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where) {
-  impl(where).bind_memory(variable, memory, bytes, where);
+void Program::bind_memory(const Variable& variable, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                          Where where) {
+  impl(where).bind_memory(variable, memory, bytes, std::move(owner), where);
 }
 MemoryReport Program::memory(Where where) { return impl(where).memory(); }
 void Program::bind(Where where) { impl(where).bind(where); }

@@ -46,8 +46,10 @@ class Program::Impl final : private Allocator {
              const WriteOptions& options, const Where& where);
   Staged stage(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where);
   void write(const Staged& staged, const Where& where);
-  void bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where);
-  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where);
+  void bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                   const Where& where);
+  void bind_memory(const Variable& variable, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                   const Where& where);
   MemoryReport memory();
   void bind(const Where& where);
   void run(Mode mode, const RunOptions& options, const Where& where);

@@ -92,13 +92,14 @@ void Program::Impl::write(const Staged& staged, const Where& where) {
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 
-void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t bytes, const Where& where) {
+void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
+                                const Where& where) {
   require_caller("bind_memory", where);
   if (!value.valid() || value.graph() != original_) {
     throw Error("bind_memory", where, "the Value belongs to another graph",
                 "pass a Value of the graph that was compiled");
   }
-  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes};
+  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes, false, std::move(owner)};
   auto refuse = [&] {
     throw Error("bind_memory", where, "the Value is neither an input nor an output",
                 "call graph.output(name, value) before compile()");
@@ -126,16 +127,19 @@ void Program::Impl::bind_memory(const Value& value, void* memory, std::size_t by
   refuse();
 }
 
-void Program::Impl::bind_memory(const Variable& variable, void* memory, std::size_t bytes, const Where& where) {
+void Program::Impl::bind_memory(const Variable& variable, void* memory, std::size_t bytes,
+                                std::shared_ptr<const void> owner, const Where& where) {
   require_caller("bind_memory", where);
   auto same = [&](const VariableUse& use) { return use.variable.data() == variable.data(); };
   auto use = std::find_if(graph_.variables.begin(), graph_.variables.end(), same);
   if (use == graph_.variables.end()) {
     throw Error("bind_memory", where, "the program does not use that Variable", "pass one of Program::variables()");
   }
-  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes, use->is_written()};
+  CallersMemory::Range range{static_cast<std::byte*>(memory), bytes, use->is_written(), owner};
   callers_memory_.require(name_of(variable), range, variable.type().bytes(), device(), where);
-  variables_.use_memory(variable, memory, where);
+  // Shares the ownership of what owns the memory, if anybody said what that is.
+  variables_.use_memory(variable, std::shared_ptr<void>(std::const_pointer_cast<void>(std::move(owner)), memory),
+                        where);
   callers_memory_.add(name_of(variable), range);
 }
 

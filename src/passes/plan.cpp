@@ -105,6 +105,7 @@ Target Target::cuda13(int sm) {
   target.name = "CUDA 13 device";
   target.sm = sm;
   target.separate_memory = true;
+  target.alignment = 256;
   target.takes_further_devices = true;
   target.has_profiled_nodes = true;
   target.host_nodes_in_bodies = false;

@@ -178,7 +178,7 @@ TEST_P(CallersMemoryTest, ThatDoesNotFitIsRefused) {
   refused(x, nullptr, 8, {"the address for input \"x\" is null"});
   refused(x, begin, 7, {"input \"x\" takes 8 B, the memory has 7 B"});
   refused(w, begin, 0, {"Variable \"w\" takes 8 B, the memory has 0 B"});
-  refused(y, begin + 16, 8, {"the address for output \"y\" is not a multiple of 256"});
+  refused(y, begin + 16, 8, {"the address for output \"y\" is not a multiple of ", "but 16 bytes behind one"});
   refused(free, begin, 8, {"the input \"free\" has an open dimension", "write() it"});
   refused(feed, begin, 8, {"\"feed\" is a feed", "use an input"});
   refused(x * 2.0, begin, 8, {"neither an input nor an output", "before compile()"});

@@ -7,8 +7,6 @@
 namespace graphsink {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // the alignment of all memory that op bodies receive
-
 [[noreturn]] void refuse(const Where& where, const std::string& problem, const std::string& remedy) {
   throw Error("bind_memory", where, problem, remedy);
 }
@@ -21,13 +19,17 @@ void require_room(const std::string& name, const CallersMemory::Range& range, st
 
 }  // namespace
 
-void CallersMemory::require(const std::string& name, const Range& range, std::size_t needed, DeviceMemory& device,
+void CallersMemory::require(const std::string& name, const Range& range, std::size_t needed, Device& device,
                             const Where& where) const {
   if (range.begin == nullptr) refuse(where, "the address for " + name + " is null", "pass memory of the device");
   require_room(name, range, needed, where);
-  if (reinterpret_cast<std::uintptr_t>(range.begin) % kAlignment != 0) {
-    refuse(where, "the address for " + name + " is not a multiple of 256",
-           "pass the beginning of an allocation, or an offset in it that is a multiple of 256");
+  const std::size_t alignment = device.target().alignment;
+  if (const std::size_t rest = reinterpret_cast<std::uintptr_t>(range.begin) % alignment; rest != 0) {
+    const std::string wanted = std::to_string(alignment);
+    refuse(where,
+           "the address for " + name + " is not a multiple of " + wanted + ", but " + std::to_string(rest) +
+               " bytes behind one",
+           "pass the beginning of an allocation, or an offset in it that is a multiple of " + wanted);
   }
   try {
     device.require_usable(range.begin, range.bytes);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -16,12 +17,13 @@ class CallersMemory {
     std::byte* begin = nullptr;
     std::size_t bytes = 0;
     bool is_written = false;  // by steps
+    std::shared_ptr<const void> owner{};
   };
 
   // Throws Error unless the range can take a value of `needed` bytes: if it is too small, not aligned, not usable on
   // `device`, or overlaps one of another value although steps write one of the two. `name`: of the value, such as
   // `input "x"`.
-  void require(const std::string& name, const Range& range, std::size_t needed, DeviceMemory& device,
+  void require(const std::string& name, const Range& range, std::size_t needed, Device& device,
                const Where& where) const;
   // Takes the range, in place of one that the value had.
   void add(const std::string& name, const Range& range) { ranges_[name] = range; }

@@ -60,15 +60,15 @@ void UsedVariables::bring(const Plan& plan, const std::weak_ptr<VariableWriter>&
   }
 }
 
-void UsedVariables::use_memory(const Variable& variable, void* memory, const Where& where) {
+void UsedVariables::use_memory(const Variable& variable, std::shared_ptr<void> memory, const Where& where) {
   VariableData& data = *variable.data();
   std::lock_guard lock(data.lock);
   if (auto home = std::static_pointer_cast<DeviceVariable>(data.storage)) {
-    if (home->address() == memory) return;
+    if (home->address() == memory.get()) return;
     throw Error("bind_memory", where, "the Variable \"" + variable.name() + "\" has memory on a device already",
                 "call bind_memory() before any program that uses it is bound or run");
   }
-  data.storage = std::make_shared<DeviceVariable>(transfer_, variable.type(), memory);
+  data.storage = std::make_shared<DeviceVariable>(transfer_, variable.type(), std::move(memory));
 }
 
 void UsedVariables::enter_run(std::optional<RunGate::Inside>& inside) {

@@ -30,7 +30,7 @@ class UsedVariables {
   // from now on. Takes locks of Variables, and so must not be called inside the gate. Throws Error.
   void bring(const Plan& plan, const std::weak_ptr<VariableWriter>& writer, Allocator& allocator, const Where& where);
   // Makes memory of the caller's, which holds the Variable's value, its home. Throws Error if it has another one.
-  void use_memory(const Variable& variable, void* memory, const Where& where);
+  void use_memory(const Variable& variable, std::shared_ptr<void> memory, const Where& where);
   // Brings the program inside its gate, after all that others have done with its Variables so far. Throws Error if one
   // is broken.
   void enter_run(std::optional<RunGate::Inside>& inside);

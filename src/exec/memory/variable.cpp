@@ -30,8 +30,8 @@ DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor&
   write(value);
 }
 
-DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, void* memory)
-    : transfer_(std::move(transfer)), type_(type), memory_(memory, [](void*) {}), is_callers_(true) {}
+DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, Memory memory)
+    : transfer_(std::move(transfer)), type_(type), memory_(std::move(memory)), is_callers_(true) {}
 
 void DeviceVariable::add_user(const std::shared_ptr<RunGate>& gate) {
   std::lock_guard lock(mutex_);

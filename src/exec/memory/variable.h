@@ -19,7 +19,7 @@ class DeviceVariable : public VariableStorage {
  public:
   DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value);
   // In memory of the caller's, which holds its value.
-  DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, void* memory);
+  DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, Memory memory);
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
