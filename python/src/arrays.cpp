@@ -2,9 +2,11 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,15 +27,6 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
   if (dtype == u8) code = Code::UInt;
   if (dtype == boolean) code = Code::Bool;
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
-}
-
-DType dtype_of_array(const AnyArray& array, const Where& where) {
-  for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
-    if (array.dtype() == dlpack_dtype(dtype)) return dtype;
-  throw Error("array", where,
-              "the dtype (DLPack code " + std::to_string(array.dtype().code) + ", " +
-                  std::to_string(array.dtype().bits) + " bits) is not one of graphsink",
-              "convert the array, for example with .astype(numpy.float32)");
 }
 
 // Copies the elements of an array with steps of its own, row by row of the last axis.
@@ -83,6 +76,15 @@ Tensor copy_of(const AnyArray& array, const Where& where) {
 
 }  // namespace
 
+DType dtype_of_array(const AnyArray& array, const Where& where) {
+  for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
+    if (array.dtype() == dlpack_dtype(dtype)) return dtype;
+  throw Error("array", where,
+              "the dtype (DLPack code " + std::to_string(array.dtype().code) + ", " +
+                  std::to_string(array.dtype().bits) + " bits) is not one of graphsink",
+              "convert the array, for example with .astype(numpy.float32)");
+}
+
 Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& where) {
   if (nb::isinstance<Tensor>(object)) return *nb::inst_ptr<Tensor>(object);
   if (nb::isinstance<Value>(object)) {
@@ -111,6 +113,14 @@ nb::object array_of(void* memory, const TensorType& type, nb::handle owner, bool
                     nb::rv_policy::reference);
   return nb::cast(nb::ndarray<nb::numpy, nb::ro>(memory, sizes.size(), sizes.data(), owner, nullptr, dtype),
                   nb::rv_policy::reference);
+}
+
+nb::object aligned_array(const void* elements, const TensorType& type) {
+  constexpr std::align_val_t kAlignment{64};
+  void* copied = ::operator new(std::max<std::size_t>(type.bytes(), 1), kAlignment);
+  nb::capsule owner(copied, [](void* made) noexcept { ::operator delete(made, kAlignment); });
+  if (type.bytes() > 0) std::memcpy(copied, elements, type.bytes());
+  return array_of(copied, type, owner, true);
 }
 
 nb::object to_array(Tensor&& tensor) {

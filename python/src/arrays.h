@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <optional>
 
@@ -21,6 +22,12 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
 // A NumPy array that owns the memory of the tensor: nothing is copied. NumPy has no bf16, so that bf16 becomes f32,
 // which holds the same numbers.
 nb::object to_array(Tensor&& tensor);
+
+// The dtype of an array. Throws Error for one that graphsink does not have.
+DType dtype_of_array(const nb::ndarray<nb::ro>& array, const Where& where);
+
+// A NumPy array of its own with these elements, which begins at a multiple of 64 bytes.
+nb::object aligned_array(const void* elements, const TensorType& type);
 
 // A NumPy array of memory that `owner` keeps alive.
 nb::object array_of(void* memory, const TensorType& type, nb::handle owner, bool is_writable);

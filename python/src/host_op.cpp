@@ -1,10 +1,8 @@
 // gs.host_op(): Python functions as ops. graphsink/_host_op.py gives them to users.
 #include "host_op.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -36,11 +34,7 @@ nb::object copy_of(const void* memory, const TensorType& type) {
     if (tensor.bytes() > 0) std::memcpy(tensor.data(), memory, tensor.bytes());
     return to_array(std::move(tensor));
   }
-  constexpr std::align_val_t kAlignment{64};
-  void* copied = ::operator new(std::max<std::size_t>(type.bytes(), 1), kAlignment);
-  nb::capsule owner(copied, [](void* made) noexcept { ::operator delete(made, kAlignment); });
-  if (type.bytes() > 0) std::memcpy(copied, memory, type.bytes());
-  return array_of(copied, type, owner, true);
+  return aligned_array(memory, type);
 }
 
 nb::tuple operands_of(const CpuArgs& a) {

@@ -304,6 +304,7 @@ void bind_program(nb::module_& m) {
                                  "A compiled graph on a device, made by compile(). Used by one thread at a time.",
                                  nb::is_weak_referenceable(), nb::type_slots(program_slots()));
   bind_running(type);
+  bind_bind_memory(type);
   bind_results(type);
   bind_questions(type);
   bind_eager(m);

@@ -1,0 +1,125 @@
+"""Memory of arrays as the place of inputs, outputs and Variables."""
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import graphsink as gs
+
+
+def aligned(values, offset=0):
+    """An array that begins `offset` bytes behind a multiple of 64."""
+    values = np.asarray(values, np.float32)
+    memory = np.zeros(values.nbytes + 256, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    array = memory[begin:begin + values.nbytes].view(np.float32).reshape(values.shape)
+    array[...] = values
+    return array
+
+
+class Owner(np.ndarray):
+    """An array that can tell when it is gone."""
+
+
+def build():
+    g = gs.Graph()
+    x = g.input("x", gs.f32, (3,))
+    w = gs.Variable("w", [0.0, 0.0, 0.0])
+    y = x + g.value(w)
+    g.assign(w, y)
+    g.output("y", y)
+    return gs.compile(g), x, w, y
+
+
+@pytest.mark.parametrize("offset", [0, 64, 128, 192])
+def test_steps_use_the_memory_itself(offset):
+    program, _, w, y = build()
+    x_memory, w_memory, y_memory = aligned([1, 2, 3], offset), aligned([10, 20, 30], offset), aligned([0, 0, 0], offset)
+    assert program.bind_memory("x", x_memory) is x_memory
+    program.bind_memory(w, w_memory)
+    program.bind_memory(y, y_memory)
+    for mode in (gs.interactive, gs.sink, gs.sink):
+        program.run(mode)
+    program.sync()
+    assert w_memory.tolist() == [13, 26, 39] and y_memory.tolist() == [13, 26, 39]
+    x_memory[:] = 0
+    w.write([5.0, 6.0, 7.0])
+    assert w_memory.tolist() == [5, 6, 7]
+    program.run()
+    program.sync()
+    assert y_memory.tolist() == [5, 6, 7]
+
+
+def test_the_arrays_live_as_long_as_they_are_used():
+    program, x, w, y = build()
+    arrays = [aligned([1, 2, 3]).view(Owner) for _ in range(3)]
+    for value, array in zip((x, w, y), arrays):
+        program.bind_memory(value, array)
+    gone = [weakref.ref(array) for array in arrays]
+    del arrays, array
+    gc.collect()
+    assert all(ref() is not None for ref in gone)
+    program.run()
+    program.sync()
+    del program
+    gc.collect()
+    assert gone[0]() is None and gone[1]() is not None and gone[2]() is None
+    assert w.read().tolist() == [2, 4, 6]
+    del w, x, y, value  # Values keep the graph, which uses the Variable
+    gc.collect()
+    assert gone[1]() is None
+
+
+@pytest.mark.parametrize("offset", [4, 32, 68])
+def test_an_array_that_is_not_aligned_is_refused_or_copied(offset):
+    program, _, _, _ = build()
+    array = aligned([1, 2, 3], offset)
+    with pytest.raises(gs.Error, match=f"begins {offset % 64} bytes behind a multiple of 64.*copy=True"):
+        program.bind_memory("x", array)
+    bound = program.bind_memory("x", array, copy=True)
+    assert bound.ctypes.data % 64 == 0 and bound.tolist() == [1, 2, 3]
+    program.run()
+    assert program.output("y").tolist() == [1, 2, 3]
+
+
+def test_read_only_arrays_are_for_inputs():
+    program, _, w, y = build()
+    array = aligned([1, 2, 3])
+    array.flags.writeable = False
+    for value in (w, y):
+        with pytest.raises(gs.Error, match="read-only"):
+            program.bind_memory(value, array)
+    program.bind_memory("x", array)
+    program.run()
+    assert program.output("y").tolist() == [1, 2, 3]
+
+
+def test_what_does_not_fit_is_refused():
+    program, _, _, _ = build()
+    for array, problem in [(aligned([1, 2]), r"f32\[2\], expected f32\[3\]"),
+                           (aligned([1, 2, 3]).astype(np.float64), "expected f32"),
+                           (aligned([1, 2, 3, 4, 5])[::2], "gaps"), ([1, 2, 3], "DLPack")]:
+        with pytest.raises(gs.Error, match=problem):
+            program.bind_memory("x", array)
+
+
+@pytest.mark.skipif(not gs.cuda.is_available(), reason="no CUDA device")
+def test_host_memory_is_refused_by_a_gpu():
+    g = gs.Graph()
+    g.output("y", g.input("x", gs.f32, (3,)) + 1.0)
+    with pytest.raises(gs.Error, match="memory of the host"):
+        gs.compile(g, gs.cuda(0)).bind_memory("x", aligned([1, 2, 3]))
+
+
+def test_torch():
+    torch = pytest.importorskip("torch")
+    program, _, _, y = build()
+    result = torch.zeros(3)
+    program.bind_memory(y, result)
+    program.write("x", torch.ones(3))
+    program.run()
+    program.sync()
+    assert result.tolist() == [1, 1, 1]
