@@ -31,36 +31,8 @@ void end(std::unique_ptr<Program> program) noexcept {
   program.reset();
 }
 
-template <class T>
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<T>(self)->callables.ptr());
-  return 0;
-}
-
-int clear_graph(PyObject* self) {
-  const nb::object dropped = std::move(nb::inst_ptr<GraphHandle>(self)->callables);
-  return 0;
-}
-
-int clear_program(PyObject* self) {
-  auto* handle = nb::inst_ptr<ProgramHandle>(self);
-  handle->close();
-  const nb::object dropped = std::move(handle->callables);
-  return 0;
-}
-
-PyType_Slot of_graph[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<GraphHandle>)},
-                          {Py_tp_clear, reinterpret_cast<void*>(clear_graph)},
-                          {0, nullptr}};
-PyType_Slot of_program[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<ProgramHandle>)},
-                            {Py_tp_clear, reinterpret_cast<void*>(clear_program)},
-                            {0, nullptr}};
-
 }  // namespace
 
-PyType_Slot* graph_slots() { return of_graph; }
-PyType_Slot* program_slots() { return of_program; }
 
 void ProgramHandle::close() noexcept {
   if (program == nullptr) return;

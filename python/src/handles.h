@@ -77,9 +77,6 @@ struct LoaderHandle {
   nb::object program, source, prepare;  // which the loader uses
 };
 
-// Slots of the types of both, for Python's garbage collector.
-PyType_Slot* graph_slots();
-PyType_Slot* program_slots();
 // Ends the programs that could not be ended in a host op. Called with the GIL, outside of host ops.
 void close_late_programs() noexcept;
 

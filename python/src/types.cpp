@@ -138,6 +138,17 @@ void bind_tensor(nb::module_& m) {
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
                   "graphsink._types.Array"))
+      .def(
+          "__dlpack__",
+          [](nb::handle self, const nb::kwargs& options) -> nb::object {
+            if (nb::inst_ptr<Tensor>(self)->dtype(here()) == bf16)
+              throw nb::buffer_error("NumPy makes no DLPack of bf16; remedy: give .to(gs.f32)");
+            return self.attr("numpy")().attr("__dlpack__")(**options);
+          },
+          nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
+      .def(
+          "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(nb::device::cpu::value, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
       .def("__repr__", [](const Tensor& self) {
         std::ostringstream text;
         text << self;

@@ -123,3 +123,12 @@ def test_torch():
     program.run()
     program.sync()
     assert result.tolist() == [1, 1, 1]
+
+
+def test_a_tensor_gives_its_memory_by_dlpack():
+    tensor = gs.Tensor([1.0, 2.0, 3.0])
+    array = np.from_dlpack(tensor)
+    assert array.tolist() == [1, 2, 3] and array.ctypes.data == tensor.numpy().ctypes.data
+    assert tensor.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match="gs.f32"):
+        np.from_dlpack(tensor.to(gs.bf16))
