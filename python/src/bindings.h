@@ -22,7 +22,7 @@ void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);  // devices, modes, dimensions, buckets, Tensor
 void bind_graph(nb::module_& m);  // Value, Variable, Graph
 void bind_scope(nb::module_& m);
-void bind_ops(nb::module_& m);      // made from ops.h and select.h by make_ops.py
+void bind_ops(nb::module_& m);  // made from ops.h and select.h by make_ops.py
 void bind_host_ops(nb::module_& m);
 void bind_control(nb::module_& m);  // if_, switch_, while_, scan, grad
 void bind_optimizers(nb::module_& m);

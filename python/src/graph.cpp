@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings.h"
+#include "garbage.h"
 
 namespace graphsink::python {
 
@@ -343,7 +344,7 @@ void bind_graph_class(nb::module_& m) {
   nb::class_<GraphHandle>(m, "Graph",
                           "A computation under construction. Used by one thread at a time. compile() takes a snapshot: "
                           "nodes that are added later are not part of the compiled Program.",
-                          nb::is_weak_referenceable(), nb::type_slots(graph_slots()))
+                          nb::is_weak_referenceable(), nb::type_slots(OwnedObjects<GraphHandle>::slots))
       .def("__init__",
            [](nb::pointer_and_handle<GraphHandle> self) {
              new (self.p) GraphHandle;

@@ -33,7 +33,6 @@ void end(std::unique_ptr<Program> program) noexcept {
 
 }  // namespace
 
-
 void ProgramHandle::close() noexcept {
   if (program == nullptr) return;
   // What it moved from stays, so that calls throw Error.

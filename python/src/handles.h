@@ -28,6 +28,11 @@ struct GraphHandle {
   // Owns what the graph's ops call, HostFunctions, together with the Programs of the graph: a list of Python's, so that
   // its garbage collector sees it.
   nb::object callables = nb::list();
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(callables);
+  }
 };
 
 struct ProgramHandle {
@@ -39,6 +44,11 @@ struct ProgramHandle {
   // Waits for the program's work and ends it; calls on it throw Error from then on. It may take place in the function
   // of a host op, which is part of what it would wait for: then it takes place later.
   void close() noexcept;
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(callables);
+  }
 
   // The Value of an input or a feed, by its name or as itself. Throws Error for another name.
   Value input(nb::handle name_or_value, const Where& where) const;

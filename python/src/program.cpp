@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bindings.h"
+#include "garbage.h"
 
 namespace graphsink::python {
 
@@ -302,7 +303,7 @@ Value ProgramHandle::input(nb::handle name_or_value, const Where& where) const {
 void bind_program(nb::module_& m) {
   nb::class_<ProgramHandle> type(m, "Program",
                                  "A compiled graph on a device, made by compile(). Used by one thread at a time.",
-                                 nb::is_weak_referenceable(), nb::type_slots(program_slots()));
+                                 nb::is_weak_referenceable(), nb::type_slots(OwnedObjects<ProgramHandle>::slots));
   bind_running(type);
   bind_bind_memory(type);
   bind_results(type);

@@ -182,6 +182,7 @@ void bind_target(nb::module_& m) {
   GS_FIELD(Target, fusion_obstacle)
   GS_FIELD(Target, launches_programmatically)
   GS_FIELD(Target, max_streams)
+  GS_FIELD(Target, alignment)
   GS_FIELD(Target, peers)
   print_fields(type,
                {"id", "name", "sm", "separate_memory", "conditional_nodes", "compiles_kernels", "fusion_obstacle"});
