@@ -101,18 +101,17 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
 }  // namespace
 
 void bind_bind_memory(nb::class_<ProgramHandle>& type) {
-  type.def(
-      "bind_memory", bind_memory, nb::arg("value").sig("str | Value | Variable"), nb::arg("array"), nb::kw_only(),
-      nb::arg("copy") = false,
-      nb::sig("def bind_memory(self, value: str | Value | Variable, array: typing.Any, *, copy: bool = False) -> "
-              "typing.Any"),
-      "Makes the memory of an array the place of an input (by name or Value), an output or a Variable; nothing is "
-      "copied. The array is of the type of the value, contiguous, in memory of the program's device, and begins at a "
-      "multiple of Target.alignment. Steps read inputs where they lie, and leave outputs and Variables there when they "
-      "are done (sync()); a Variable has the value that is in the memory. What was given to the array before must be "
-      "done. The array is kept as long as its memory may be used. With `copy`, a copy of the array is bound. Returns "
-      "the array that is bound. Call it before the first run. Raises Error for an array that does not fit, and one "
-      "that is read-only where steps write to it.");
+  type.def("bind_memory", bind_memory, nb::arg("value").sig("str | Value | Variable"), nb::arg("array"), nb::kw_only(),
+           nb::arg("copy") = false,
+           nb::sig("def bind_memory(self, value: str | Value | Variable, array: typing.Any, *, copy: bool = False) -> "
+                   "typing.Any"),
+           "Makes the memory of an array the place of an input (by name or Value), an output or a Variable; nothing is "
+           "copied. The array is of the type of the value, contiguous, in memory of the program's device, and begins "
+           "at a multiple of Target.alignment. Steps read inputs where they lie, and leave outputs and Variables there "
+           "when they are done (sync()); a Variable has the value that is in the memory. What was given to the array "
+           "before must be done. The array is kept as long as its memory may be used. With `copy`, a copy of the array "
+           "is bound. Returns the array that is bound. Call it before the first run. Raises Error for an array that "
+           "does not fit, and one that is read-only where steps write to it.");
 }
 
 }  // namespace graphsink::python

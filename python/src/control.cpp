@@ -38,9 +38,8 @@ void bind_control(nb::module_& m) {
         return list_of(
             detail::if_values(predicate.operand(where), body_of(then_body, where), body_of(else_body, where)));
       },
-      nb::sig(
-          "def if_values(predicate: graphsink._types.Operand, then_body: collections.abc.Callable[[], list[Value]], "
-          "else_body: collections.abc.Callable[[], list[Value]], /) -> list[Value]"));
+      nb::sig("def if_values(predicate: graphsink._types.Operand, then_body: collections.abc.Callable[[], "
+              "list[Value]], else_body: collections.abc.Callable[[], list[Value]], /) -> list[Value]"));
   m.def(
       "switch_values",
       [](const Operand& index, const nb::list& bodies) {
@@ -50,8 +49,7 @@ void bind_control(nb::module_& m) {
         return list_of(switch_(index.operand(where), all));
       },
       nb::sig("def switch_values(index: graphsink._types.Operand, bodies: list[collections.abc.Callable[[], "
-              "list[Value]]], /) "
-              "-> list[Value]"));
+              "list[Value]]], /) -> list[Value]"));
   m.def(
       "while_values",
       [](const std::vector<Operand>& init, const nb::callable& condition, const nb::callable& body,
@@ -61,10 +59,9 @@ void bind_control(nb::module_& m) {
         return list_of(while_(operands(init, where), holds, loop_body_of(body, where),
                               WhileOptions{.max_iterations = max_iterations, .recompute = recompute}, where));
       },
-      nb::sig(
-          "def while_values(init: list[typing.Any], condition: collections.abc.Callable[[list[Value]], Value], body: "
-          "collections.abc.Callable[[list[Value]], list[Value]], max_iterations: int, recompute: bool, /) -> "
-          "list[Value]"));
+      nb::sig("def while_values(init: list[typing.Any], condition: collections.abc.Callable[[list[Value]], Value], "
+              "body: collections.abc.Callable[[list[Value]], list[Value]], max_iterations: int, recompute: bool, /) -> "
+              "list[Value]"));
   m.def(
       "scan_values",
       [](const std::vector<Operand>& init, const std::vector<Operand>& inputs, const nb::callable& body,

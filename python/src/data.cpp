@@ -91,12 +91,9 @@ void bind_sources(nb::module_& m) {
             "collections.abc.Mapping[str, tuple[graphsink._types.DTypeLike, collections.abc.Sequence[int]]]"),
         nb::arg("function").sig("collections.abc.Callable[[int], typing.Any]"),
         "Samples that a function makes: function(index) returns a dict of arrays by the names of the fields, a tuple "
-        "of them "
-        "in their order, or one array for one field. It is called by the threads of a Loader, one at a time, because "
-        "each "
-        "takes the GIL; what it raises, Loader.next() raises in the place of the batch. The same index must give the "
-        "same "
-        "sample whenever it is asked for.");
+        "of them in their order, or one array for one field. It is called by the threads of a Loader, one at a time, "
+        "because each takes the GIL; what it raises, Loader.next() raises in the place of the batch. The same index "
+        "must give the same sample whenever it is asked for.");
 }
 
 void bind_file_sources(nb::module_& m) {
@@ -110,8 +107,7 @@ void bind_file_sources(nb::module_& m) {
       nb::arg("images"), nb::arg("labels"), nb::kw_only(), nb::arg("is_scaled") = true, nb::arg("is_flat") = true,
       nb::arg("classes") = 10, nb::arg("image") = "image", nb::arg("label") = "label",
       "Images and labels in two IDX files, as MNIST has them, plain or gzipped. Scaled images are f32 in [0, 1]; flat "
-      "ones "
-      "have one dimension.");
+      "ones have one dimension.");
   nb::enum_<TokenType>(m, "TokenType", "Elements of a file of tokens.")
       .value("uint16", TokenType::uint16)
       .value("uint32", TokenType::uint32)
@@ -125,8 +121,7 @@ void bind_file_sources(nb::module_& m) {
       nb::arg("path"), nb::kw_only(), nb::arg("length"), nb::arg("stride") = 0, nb::arg("type").none() = nb::none(),
       nb::arg("vocabulary") = 0, nb::arg("input") = "input", nb::arg("target") = "target",
       "Windows of a file of tokens, as nanoGPT, Megatron and llm.c write it. A sample is i32[length] from token index "
-      "* "
-      "stride on, and the same shifted by one. The file may be larger than memory.");
+      "* stride on, and the same shifted by one. The file may be larger than memory.");
   m.def(
       "npy_source",
       [](const std::map<std::string, FilePath>& files) {
@@ -136,8 +131,7 @@ void bind_file_sources(nb::module_& m) {
       },
       nb::arg("files"),
       "Arrays in .npy files, each with the name of its field, in the order of the names; the first dimensions count "
-      "the "
-      "samples. The files may be larger than memory.");
+      "the samples. The files may be larger than memory.");
   m.def(
       "npz_source",
       [](const FilePath& path, const std::vector<std::string>& names, std::size_t most_unpacked) {
@@ -205,8 +199,7 @@ void bind_orders(nb::module_& m) {
       },
       nb::arg("lengths"), nb::arg("buckets"), GS_ORDER_OPTIONS,
       "Each batch consists of samples of one bucket. `buckets` are pairs: the largest length of a bucket, and the "
-      "samples "
-      "of its batches (0: `batch`).");
+      "samples of its batches (0: `batch`).");
 #undef GS_ORDER_OPTIONS
 }
 

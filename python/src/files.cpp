@@ -66,8 +66,7 @@ void bind_checkpoint_files(nb::module_& m) {
       },
       nb::arg("path"),
       "Reads a safetensors file, or the index of several. Raises Error with the path, the field and the reason for one "
-      "that "
-      "is not well-formed.");
+      "that is not well-formed.");
   m.def(
       "read_checkpoint_metadata",
       [](const FilePath& path) {
@@ -85,8 +84,7 @@ void bind_checkpoint_files(nb::module_& m) {
       },
       nb::arg("path"), nb::arg("checkpoint"), nb::kw_only(), nb::arg("most_bytes_per_file") = 0,
       "Writes a checkpoint so that after a crash at any moment `path` is either what it was before or all of the new "
-      "one. "
-      "With most_bytes_per_file, larger ones are written to several files and an index.");
+      "one. With most_bytes_per_file, larger ones are written to several files and an index.");
   m.def(
       "remove_checkpoint",
       [](const FilePath& path) {
@@ -196,10 +194,8 @@ void bind_program_files(nb::module_& m) {
       },
       nb::arg("path"), nb::arg("graph"), nb::kw_only(), nb::arg("step") = 0, nb::arg("metadata") = Texts{},
       "Writes the graph and the values that its Variables have now into one safetensors file, so that read_graph(), "
-      "here "
-      "or in C++, makes a graph of them whose programs compute the same bits in every mode. Raises Error for a graph "
-      "with "
-      "functions of Python as ops.");
+      "here or in C++, makes a graph of them whose programs compute the same bits in every mode. Raises Error for a "
+      "graph with functions of Python as ops.");
   m.def(
       "read_graph",
       [](const FilePath& path) {

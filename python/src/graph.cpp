@@ -191,8 +191,7 @@ void bind_subscript(nb::class_<T>& type) {
       },
       nb::arg("index").none(), nb::sig("def __getitem__(self, index: graphsink._types.Index, /) -> Value"),
       "x[i] is without the axis, x[a:b:step] keeps it; None adds an axis, ... stands for all that are left. Integers "
-      "from "
-      "the end are negative. The results are copies.");
+      "from the end are negative. The results are copies.");
 }
 
 void bind_value(nb::module_& m) {
@@ -219,8 +218,7 @@ void bind_value(nb::module_& m) {
           nb::is_operator())
       .def_prop_ro(
           "T", [](const Value& self) { return transpose(Arg(self, here())); },
-          "gs.transpose(): the last two axes "
-          "change places.");
+          "gs.transpose(): the last two axes change places.");
   bind_operators(value);
   bind_subscript(value);
   refuse_conversions(value, "Value of a graph", "ask the program for it: Graph.output() and Program.output()");
@@ -242,8 +240,7 @@ void bind_value(nb::module_& m) {
         return dtype.is_none() ? array : array.attr("astype")(dtype);
       },
       nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
-      nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
-              "graphsink._types.Array"),
+      nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> graphsink._types.Array"),
       "The elements of a Value of an Eager.");
 }
 
@@ -385,8 +382,7 @@ void bind_graph_class(nb::module_& m) {
           "updated", [](GraphHandle& self, const Variable& v) { return self.graph.updated(v, here()); },
           nb::arg("variable"),
           "The value that the Variable has after its update, in the same step: what the optimizer that was called "
-          "before "
-          "makes of it, or the Value that was assigned last.")
+          "before makes of it, or the Value that was assigned last.")
       .def(
           "step", [](GraphHandle& self) { return self.graph.step(here()); },
           "The number of the step, which is the number of steps committed so far: an i32 scalar.")
@@ -413,8 +409,7 @@ void bind_graph_class(nb::module_& m) {
           },
           nb::arg("name"), nb::arg("value"), nb::kw_only(), nb::arg("capacity") = 0,
           "Records one float or several, such as a loss, in every step: Program.records(name) returns the values of "
-          "all "
-          "steps since its last call.")
+          "all steps since its last call.")
       .def(
           "stop_when", [](GraphHandle& self, const Operand& c) { self.graph.stop_when(c.arg(here())); },
           nb::arg("condition"),

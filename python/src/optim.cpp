@@ -35,10 +35,9 @@ nb::object if_valid(const T& value) {
 }
 
 void bind_optimizer(nb::module_& m) {
-  nb::class_<LossScale>(
-      m, "LossScale",
-      "Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a gradient "
-      "overflows, the update is skipped and the scale is reduced.")
+  nb::class_<LossScale>(m, "LossScale",
+                        "Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a "
+                        "gradient overflows, the update is skipped and the scale is reduced.")
       .def(
           "__init__",
           [](LossScale* self, double initial, double growth, double backoff, int interval,
@@ -124,8 +123,7 @@ void bind_schedules(nb::module_& m) {
       nb::arg("graph"), nb::kw_only(), nb::arg("peak") = 1e-3, nb::arg("warmup") = 0, nb::arg("steps") = 0,
       nb::arg("final") = 0.1, nb::arg("dtype") = f32,
       "A learning rate that rises linearly to `peak` in `warmup` steps, then falls along half a cosine to `final` "
-      "times "
-      "`peak` at step `steps`, and stays there.");
+      "times `peak` at step `steps`, and stays there.");
   m.def(
       "linear_schedule",
       [](const GraphHandle& graph, double peak, std::int64_t warmup, std::int64_t steps, double final, DType dtype) {

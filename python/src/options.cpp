@@ -46,12 +46,9 @@ void bind_options(nb::module_& m) {
           nb::kw_only(), nb::arg("fuse") = Tuning{}.fuse, nb::arg("programmatic_launch") = Tuning{}.programmatic_launch,
           nb::arg("threads") = Tuning{}.threads, nb::arg("capture_after") = Tuning{}.capture_after,
           "fuse: computes products together with what follows them, and element-wise ops together. "
-          "programmatic_launch: "
-          "kernels of captured graphs launch before the one in front has ended (GPUs of compute capability 9.0). "
-          "threads: "
-          "threads that work on a step on the CPU, 0 for as many as there are cores. capture_after: steps with the "
-          "same "
-          "shapes before the step is captured, 0 for when it pays.")
+          "programmatic_launch: kernels of captured graphs launch before the one in front has ended (GPUs of compute "
+          "capability 9.0). threads: threads that work on a step on the CPU, 0 for as many as there are cores. "
+          "capture_after: steps with the same shapes before the step is captured, 0 for when it pays.")
       .def_ro("fuse", &Tuning::fuse)
       .def_ro("programmatic_launch", &Tuning::programmatic_launch)
       .def_ro("threads", &Tuning::threads)
@@ -67,8 +64,7 @@ void bind_options(nb::module_& m) {
           nb::arg("shape_cache_bytes") = Limits{}.shape_cache_bytes,
           nb::arg("shape_cache_shapes") = Limits{}.shape_cache_shapes,
           "host_op_patience: milliseconds after which a warning is logged about an op that runs on the host, 0 for "
-          "never. "
-          "shape_cache_bytes, shape_cache_shapes: what the plans and captured graphs of input shapes may take.")
+          "never. shape_cache_bytes, shape_cache_shapes: what the plans and captured graphs of input shapes may take.")
       .def_prop_ro("host_op_patience", [](const Limits& l) { return l.host_op_patience.count(); })
       .def_ro("shape_cache_bytes", &Limits::shape_cache_bytes)
       .def_ro("shape_cache_shapes", &Limits::shape_cache_shapes);
@@ -81,10 +77,8 @@ void bind_options(nb::module_& m) {
           nb::kw_only(), nb::arg("poison") = false, nb::arg("replay_every") = 0, nb::arg("arguments") = false,
           nb::arg("share_all") = false,
           "poison: fills the memory of all values with NaNs before each run. replay_every: repeats every Nth sunk run "
-          "op "
-          "by op and compares the bits. arguments: reads back what captured kernels were given. share_all: threads "
-          "share "
-          "small ops, too.")
+          "op by op and compares the bits. arguments: reads back what captured kernels were given. share_all: threads "
+          "share small ops, too.")
       .def_ro("poison", &Guards::poison)
       .def_ro("replay_every", &Guards::replay_every)
       .def_ro("arguments", &Guards::arguments)
@@ -123,13 +117,10 @@ void bind_options(nb::module_& m) {
       nb::arg("require_whole_graph") = false, nb::arg("seed") = 0, nb::arg("tuning") = Tuning{},
       nb::arg("limits") = Limits{}, nb::arg("guards") = Guards{}, nb::arg("log").none().sig("None") = nb::none(),
       "Opens the device and plans the graph for it. Raises Error if there is no such device, or the graph cannot run "
-      "there.\n\n"
-      "check_finite: a step that computes an infinity or a NaN fails, naming the op. default_placement: where ops run "
-      "for "
-      "which no placement is asked. require_whole_graph: raises Error, with all reasons, unless the whole step is one "
-      "launch. seed: of random ops. log: a function of a LogLevel and a message that takes the program's warnings, on "
-      "any "
-      "thread; by default they go to spdlog's logger.");
+      "there.\n\ncheck_finite: a step that computes an infinity or a NaN fails, naming the op. default_placement: "
+      "where ops run for which no placement is asked. require_whole_graph: raises Error, with all reasons, unless the "
+      "whole step is one launch. seed: of random ops. log: a function of a LogLevel and a message that takes the "
+      "program's warnings, on any thread; by default they go to spdlog's logger.");
 }
 
 }  // namespace graphsink::python

@@ -52,12 +52,9 @@ void bind_running(nb::class_<ProgramHandle>& type) {
   type.def("write", write, nb::arg("input").sig("str | Value"), nb::arg("data").sig("graphsink._types.ArrayLike"),
            nb::kw_only(), nb::arg("stream").none() = nb::none(),
            "Gives data to an input or a feed, which is named or given as a Value. An input takes one tensor. A feed "
-           "takes one "
-           "slice, which every step uses, or one slice for each step of the coming run, along a new first dimension. "
-           "The "
-           "data is copied before the call returns. Numbers and lists become the dtype of the input; an array of "
-           "another "
-           "dtype or shape is an Error.")
+           "takes one slice, which every step uses, or one slice for each step of the coming run, along a new first "
+           "dimension. The data is copied before the call returns. Numbers and lists become the dtype of the input; an "
+           "array of another dtype or shape is an Error.")
       .def(
           "run",
           [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
@@ -68,10 +65,8 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           },
           nb::arg("mode") = sink, nb::kw_only(), nb::arg("steps") = 1, nb::arg("stream").none() = nb::none(),
           "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
-          "where the "
-          "plan allows it. Other Python threads run meanwhile. Raises Error, having changed nothing, if an input was "
-          "not "
-          "written or a feed has too few slices.")
+          "where the plan allows it. Other Python threads run meanwhile. Raises Error, having changed nothing, if an "
+          "input was not written or a feed has too few slices.")
       .def(
           "enqueue",
           [](ProgramHandle& self, nb::handle stream) {
@@ -82,8 +77,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           },
           nb::arg("stream"),
           "Gives one step to a CUDA stream of the caller's. If the caller is capturing the stream, the step becomes a "
-          "part "
-          "of the caller's graph.")
+          "part of the caller's graph.")
       .def(
           "bind",
           [](ProgramHandle& self) {
@@ -100,8 +94,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
             self.program->sync(where);
           },
           "Waits for all steps. Raises Error if a step failed, naming the op and the step, and with ErrorCode.stopped "
-          "if the "
-          "run stopped at a step (Graph.stop_when()).")
+          "if the run stopped at a step (Graph.stop_when()).")
       .def(
           "poll",
           [](ProgramHandle& self) {
@@ -127,8 +120,7 @@ void bind_results(nb::class_<ProgramHandle>& type) {
           },
           nb::arg("name"), nb::sig("def records(self, name: str) -> graphsink._types.Float64Array"),
           "Calls sync(), then returns every value recorded under `name` since the last call, oldest first: float64 "
-          "[values, "
-          "...], with the shape of what was recorded.")
+          "[values, ...], with the shape of what was recorded.")
       .def(
           "try_records",
           [](ProgramHandle& self, const std::string& name) {
@@ -257,10 +249,9 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
 }
 
 void bind_eager(nb::module_& m) {
-  nb::class_<Eager>(
-      m, "Eager",
-      "Runs each op as it is called, without a graph or a plan: for experiments, and to look at values while "
-      "debugging.")
+  nb::class_<Eager>(m, "Eager",
+                    "Runs each op as it is called, without a graph or a plan: for experiments, and to look at values "
+                    "while debugging.")
       .def(nb::init<DeviceId>(), nb::arg("device") = cpu())
       .def(
           "tensor",
@@ -304,6 +295,7 @@ void bind_program(nb::module_& m) {
   nb::class_<ProgramHandle> type(m, "Program",
                                  "A compiled graph on a device, made by compile(). Used by one thread at a time.",
                                  nb::is_weak_referenceable(), nb::type_slots(OwnedObjects<ProgramHandle>::slots));
+  bind_staged(m, type);  // its write() first, because the other takes any object
   bind_running(type);
   bind_bind_memory(type);
   bind_results(type);

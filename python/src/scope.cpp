@@ -49,10 +49,9 @@ struct ScopeHandle {
 }  // namespace
 
 void bind_scope(nb::module_& m) {
-  nb::class_<ScopeHandle>(
-      m, "Scope",
-      "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), profiles and the "
-      "names of Variables. Scopes nest: \"encoder/layer3\".")
+  nb::class_<ScopeHandle>(m, "Scope",
+                          "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), profiles "
+                          "and the names of Variables. Scopes nest: \"encoder/layer3\".")
       .def(nb::init<std::string>(), nb::arg("name"))
       .def(
           "__enter__",

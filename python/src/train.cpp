@@ -144,8 +144,7 @@ void bind_results(nb::module_& m) {
           nb::arg("record"), nb::arg("kind") = Metric::Kind::mean, nb::kw_only(), nb::arg("weight") = "",
           nb::arg("name") = "",
           "weight: the record of a scalar by which each value counts, for means over batches of different sizes. name: "
-          "in "
-          "what evaluate() returns, by default that of the record.")
+          "in what evaluate() returns, by default that of the record.")
       .def_ro("record", &Metric::record)
       .def_ro("kind", &Metric::kind)
       .def_ro("weight", &Metric::weight)
@@ -177,10 +176,8 @@ void bind_save(nb::module_& m) {
           nb::arg("most_bytes_per_file") = defaults.most_bytes_per_file, nb::arg("resumes") = defaults.resumes,
           nb::arg("in_background") = defaults.in_background, nb::arg("metadata") = std::map<std::string, std::string>{},
           "folder: where files \"step-000000001200.safetensors\" are written. every: steps from one to the next, 0 for "
-          "the end "
-          "only. keep_newest, keep_best: which files stay, the best by the metric `best`. resumes: goes on from the "
-          "newest "
-          "file of the folder. in_background: a thread writes the file while steps run.");
+          "the end only. keep_newest, keep_best: which files stay, the best by the metric `best`. resumes: goes on "
+          "from the newest file of the folder. in_background: a thread writes the file while steps run.");
   nb::class_<Patience>(m, "Patience", "Ends a training whose evaluations no longer become better.")
       .def(
           "__init__",

@@ -28,9 +28,8 @@ void bind_devices(nb::module_& m) {
   m.def("cuda_device_count", &cuda_device_count,
         "The number of usable CUDA devices: 0 without a driver, without a device, or in a build without CUDA.");
   nb::class_<Placement>(m, "Placement",
-                        "Where the user wants a node to run. By default the planner decides.\n\n"
-                        "gs.on_cpu, gs.on_device (the program's target) and gs.on_device(1), the first of the further "
-                        "devices.")
+                        "Where the user wants a node to run. By default the planner decides.\n\ngs.on_cpu, "
+                        "gs.on_device (the program's target) and gs.on_device(1), the first of the further devices.")
       .def("__call__", &Placement::operator(), nb::arg("number"))
       .def(
           "__eq__", [](const Placement& a, const Placement& b) { return a == b; }, nb::is_operator())
@@ -83,8 +82,7 @@ void bind_dimensions(nb::module_& m) {
       },
       nb::arg("example"), nb::arg("bucket") = nb::none(),
       "An open dimension of an input: its size comes with each write(). The graph is built with an example of the "
-      "size, "
-      "which all ops must accept. With a bucket, sizes are rounded up by its rule and padded with zeros.");
+      "size, which all ops must accept. With a bucket, sizes are rounded up by its rule and padded with zeros.");
   nb::class_<NewDim>(m, "NewDim", "A dimension of the result of reshape(), made by gs.keep().");
   m.def("keep", &keep, nb::arg("axis"),
         "In the shape of reshape(): the size of an axis of the operand, which may be open.");
@@ -109,8 +107,7 @@ void bind_tensor(nb::module_& m) {
           },
           nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
           "Copies an array, which keeps its dtype, or numbers, which become f32. With a dtype, the elements are "
-          "converted "
-          "as gs.cast() does.")
+          "converted as gs.cast() does.")
       .def_prop_ro("dtype", [](const Tensor& self) { return self.dtype(here()); })
       .def_prop_ro("shape", [](const Tensor& self) { return self.shape(here()); })
       .def(
@@ -136,8 +133,7 @@ void bind_tensor(nb::module_& m) {
             return array;
           },
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
-          nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
-                  "graphsink._types.Array"))
+          nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> graphsink._types.Array"))
       .def(
           "__dlpack__",
           [](nb::handle self, const nb::kwargs& options) -> nb::object {
@@ -177,8 +173,7 @@ void bind_tensor(nb::module_& m) {
       },
       nb::arg("shape"), nb::arg("seed"), nb::arg("outputs") = OutputAxis::by_rank,
       "f32 samples of U(-b, b) with b = sqrt(6 / fan_in), for a weight behind relu(). The same seed gives the same "
-      "bits on "
-      "every machine.");
+      "bits on every machine.");
   m.def(
       "xavier",
       [](const Sizes& shape, std::uint64_t seed, OutputAxis outputs) {

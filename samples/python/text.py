@@ -68,11 +68,12 @@ def main() -> None:
     target = gs.cuda(0) if gs.cuda.is_available() else gs.cpu()
     program = gs.compile(train_graph(p), target)
     random = np.random.default_rng(0)
-    for _ in range(options.steps // 50):
-        begins = random.integers(0, len(numbers) - LENGTH - 1, (50, BATCH))
+    for begin in range(0, options.steps, 50):
+        steps = min(50, options.steps - begin)
+        begins = random.integers(0, len(numbers) - LENGTH - 1, (steps, BATCH))
         windows = numbers[begins[:, None, :] + np.arange(LENGTH + 1)[None, :, None]]
         program.write("text", windows)
-        program.run(steps=50)
+        program.run(steps=steps)
         print(f"loss {program.records('loss')[-1]:.3f}")
 
     writer = gs.compile(generate_graph(p, 200), target)
