@@ -17,8 +17,6 @@ namespace graphsink::python {
 
 namespace {
 
-using AnyArray = nb::ndarray<nb::ro>;
-
 nb::dlpack::dtype dlpack_dtype(DType dtype) {
   using Code = nb::dlpack::dtype_code;
   Code code = Code::Float;
@@ -27,6 +25,15 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
   if (dtype == u8) code = Code::UInt;
   if (dtype == boolean) code = Code::Bool;
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
+}
+
+DType dtype_of_array(const AnyArray& array, const Where& where) {
+  for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
+    if (array.dtype() == dlpack_dtype(dtype)) return dtype;
+  throw Error("array", where,
+              "the dtype (DLPack code " + std::to_string(array.dtype().code) + ", " +
+                  std::to_string(array.dtype().bits) + " bits) is not one of graphsink",
+              "convert the array, for example with .astype(numpy.float32)");
 }
 
 // Copies the elements of an array with steps of its own, row by row of the last axis.
@@ -48,23 +55,12 @@ void copy_strided(const AnyArray& array, std::size_t bytes, std::byte* to) {
   }
 }
 
-bool is_contiguous(const AnyArray& array) {
-  std::int64_t expected = 1;
-  for (std::size_t d = array.ndim(); d-- > 0;) {
-    if (array.shape(d) != 1 && array.stride(d) != expected) return false;
-    expected *= static_cast<std::int64_t>(array.shape(d));
-  }
-  return true;
-}
-
 Tensor copy_of(const AnyArray& array, const Where& where) {
   if (array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value) {
     throw Error("array", where, "its memory is that of a device, not of the host",
                 "give the program the memory itself with bind_memory(), or copy it to the host");
   }
-  std::vector<std::int64_t> sizes;
-  for (std::size_t d = 0; d < array.ndim(); ++d) sizes.push_back(static_cast<std::int64_t>(array.shape(d)));
-  Tensor tensor(dtype_of_array(array, where), Shape(std::span<const std::int64_t>(sizes), where), where);
+  Tensor tensor(type_of(array, where), where);
   if (tensor.bytes() == 0) return tensor;
   if (is_contiguous(array)) {
     std::memcpy(tensor.data(), array.data(), tensor.bytes());
@@ -76,13 +72,19 @@ Tensor copy_of(const AnyArray& array, const Where& where) {
 
 }  // namespace
 
-DType dtype_of_array(const AnyArray& array, const Where& where) {
-  for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
-    if (array.dtype() == dlpack_dtype(dtype)) return dtype;
-  throw Error("array", where,
-              "the dtype (DLPack code " + std::to_string(array.dtype().code) + ", " +
-                  std::to_string(array.dtype().bits) + " bits) is not one of graphsink",
-              "convert the array, for example with .astype(numpy.float32)");
+bool is_contiguous(const AnyArray& array) {
+  std::int64_t expected = 1;
+  for (std::size_t d = array.ndim(); d-- > 0;) {
+    if (array.shape(d) != 1 && array.stride(d) != expected) return false;
+    expected *= static_cast<std::int64_t>(array.shape(d));
+  }
+  return true;
+}
+
+TensorType type_of(const AnyArray& array, const Where& where) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t d = 0; d < array.ndim(); ++d) sizes.push_back(static_cast<std::int64_t>(array.shape(d)));
+  return {dtype_of_array(array, where), Shape(std::span<const std::int64_t>(sizes), where)};
 }
 
 Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& where) {

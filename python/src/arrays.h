@@ -23,8 +23,11 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
 // which holds the same numbers.
 nb::object to_array(Tensor&& tensor);
 
-// The dtype of an array. Throws Error for one that graphsink does not have.
-DType dtype_of_array(const nb::ndarray<nb::ro>& array, const Where& where);
+using AnyArray = nb::ndarray<nb::ro>;
+// The type of an array. Throws Error for a dtype that graphsink does not have.
+TensorType type_of(const AnyArray& array, const Where& where);
+// Whether its elements lie in row-major order without gaps.
+bool is_contiguous(const AnyArray& array);
 
 // A NumPy array of its own with these elements, which begins at a multiple of 64 bytes.
 nb::object aligned_array(const void* elements, const TensorType& type);

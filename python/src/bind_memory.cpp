@@ -13,25 +13,8 @@ namespace graphsink::python {
 
 namespace {
 
-using AnyArray = nb::ndarray<nb::ro>;
-
 [[noreturn]] void refuse(const Where& where, const std::string& problem, const std::string& remedy) {
   throw Error("bind_memory", where, problem, remedy);
-}
-
-bool is_contiguous(const AnyArray& array) {
-  std::int64_t expected = 1;
-  for (std::size_t d = array.ndim(); d-- > 0;) {
-    if (array.shape(d) != 1 && array.stride(d) != expected) return false;
-    expected *= static_cast<std::int64_t>(array.shape(d));
-  }
-  return true;
-}
-
-TensorType type_of(const AnyArray& array, const Where& where) {
-  std::vector<std::int64_t> sizes;
-  for (std::size_t d = 0; d < array.ndim(); ++d) sizes.push_back(static_cast<std::int64_t>(array.shape(d)));
-  return {dtype_of_array(array, where), Shape(std::span<const std::int64_t>(sizes), where)};
 }
 
 // The memory of an array, of which nothing is copied.

@@ -114,6 +114,22 @@ bool load_instance(handle source, std::optional<T>& result) noexcept {
   return true;
 }
 
+// Integers, and instances of a bound class T that is made of an integer.
+template <class T>
+bool load_sizes(handle source, std::vector<T>& list) noexcept {
+  return load_sequence(source, [&](handle element) {
+    std::int64_t size = 0;
+    std::optional<T> made;
+    if (load_integer(element, size)) {
+      made.emplace(size);
+    } else if (!load_instance(element, made)) {
+      return false;
+    }
+    list.push_back(*made);
+    return true;
+  });
+}
+
 template <>
 struct type_caster<graphsink::python::Operand> {
   NB_TYPE_CASTER(graphsink::python::Operand, const_name("graphsink._types.Operand"))
@@ -142,19 +158,7 @@ struct type_caster<graphsink::DType> {
 template <>
 struct type_caster<graphsink::python::Dims> {
   NB_TYPE_CASTER(graphsink::python::Dims, const_name("graphsink._types.DimsLike"))
-  bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept {
-    return load_sequence(source, [&](handle element) {
-      std::int64_t size = 0;
-      std::optional<graphsink::Dim> dim;
-      if (load_integer(element, size)) {
-        dim.emplace(size);
-      } else if (!load_instance(element, dim)) {
-        return false;
-      }
-      value.list.push_back(*dim);
-      return true;
-    });
-  }
+  bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept { return load_sizes(source, value.list); }
 };
 
 template <>
@@ -173,19 +177,7 @@ struct type_caster<graphsink::python::Sizes> {
 template <>
 struct type_caster<graphsink::python::NewSizes> {
   NB_TYPE_CASTER(graphsink::python::NewSizes, const_name("graphsink._types.NewShapeLike"))
-  bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept {
-    return load_sequence(source, [&](handle element) {
-      std::int64_t size = 0;
-      std::optional<graphsink::NewDim> dim;
-      if (load_integer(element, size)) {
-        dim.emplace(size);
-      } else if (!load_instance(element, dim)) {
-        return false;
-      }
-      value.list.push_back(*dim);
-      return true;
-    });
-  }
+  bool from_python(handle source, std::uint32_t, cleanup_list*) noexcept { return load_sizes(source, value.list); }
 };
 
 template <>

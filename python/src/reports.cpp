@@ -1,14 +1,21 @@
 // What a Program tells about itself.
+#include <array>
+#include <cstddef>
+#include <string>
+
 #include "bindings.h"
 
 namespace graphsink::python {
 
 namespace {
 
-// "Counters(kernels=3, copies=1)".
-template <class T>
-void print_fields(nb::class_<T>& type, std::initializer_list<const char*> fields) {
-  type.def("__repr__", [names = std::vector<const char*>(fields)](nb::handle self) {
+// Makes attributes of members, of which repr() prints all: "Counters(kernels=3, copies=1)".
+template <class T, class... Members>
+void bind_fields(nb::class_<T>& type, const std::array<const char*, sizeof...(Members)>& names,
+                 Members T::*... members) {
+  std::size_t i = 0;
+  (type.def_ro(names[i++], members), ...);
+  type.def("__repr__", [names](nb::handle self) {
     std::string text;
     for (const char* name : names) {
       text.append(text.empty() ? "" : ", ").append(name).append("=");
@@ -25,31 +32,17 @@ nb::list types_object(const std::vector<TensorType>& types) {
   return all;
 }
 
-#define GS_FIELD(Type, name) type.def_ro(#name, &Type::name);
-
 void bind_counters(nb::module_& m) {
   nb::class_<Counters> type(m, "Counters", "Counts of what a program gave to its device so far.");
-  GS_FIELD(Counters, api_calls)
-  GS_FIELD(Counters, graph_launches)
-  GS_FIELD(Counters, kernels)
-  GS_FIELD(Counters, copies)
-  GS_FIELD(Counters, host_copied_bytes)
-  GS_FIELD(Counters, shared)
-  GS_FIELD(Counters, host_nodes)
-  GS_FIELD(Counters, captures)
-  GS_FIELD(Counters, compiled_kernels)
-  GS_FIELD(Counters, cached_kernels)
-  GS_FIELD(Counters, graph_updates)
-  GS_FIELD(Counters, graph_update_refusals)
-  GS_FIELD(Counters, fallbacks)
-  GS_FIELD(Counters, device_bytes)
-  GS_FIELD(Counters, host_bytes)
-  GS_FIELD(Counters, cached_shapes)
-  GS_FIELD(Counters, cached_bytes)
-  GS_FIELD(Counters, evicted_shapes)
-  print_fields(type, {"api_calls", "graph_launches", "kernels", "copies", "host_copied_bytes", "shared", "host_nodes",
-                      "captures", "compiled_kernels", "cached_kernels", "graph_updates", "graph_update_refusals",
-                      "fallbacks", "device_bytes", "host_bytes", "cached_shapes", "cached_bytes", "evicted_shapes"});
+  bind_fields(type,
+              {"api_calls", "graph_launches", "kernels", "copies", "host_copied_bytes", "shared", "host_nodes",
+               "captures", "compiled_kernels", "cached_kernels", "graph_updates", "graph_update_refusals", "fallbacks",
+               "device_bytes", "host_bytes", "cached_shapes", "cached_bytes", "evicted_shapes"},
+              &Counters::api_calls, &Counters::graph_launches, &Counters::kernels, &Counters::copies,
+              &Counters::host_copied_bytes, &Counters::shared, &Counters::host_nodes, &Counters::captures,
+              &Counters::compiled_kernels, &Counters::cached_kernels, &Counters::graph_updates,
+              &Counters::graph_update_refusals, &Counters::fallbacks, &Counters::device_bytes, &Counters::host_bytes,
+              &Counters::cached_shapes, &Counters::cached_bytes, &Counters::evicted_shapes);
 }
 
 void bind_capture_info(nb::module_& m) {
@@ -57,76 +50,45 @@ void bind_capture_info(nb::module_& m) {
       .value("one_step", LaunchOf::one_step)
       .value("several_steps", LaunchOf::several_steps);
   nb::class_<CaptureInfo> type(m, "CaptureInfo", "Contents of one captured graph.");
-  GS_FIELD(CaptureInfo, kernels)
-  GS_FIELD(CaptureInfo, copies)
-  GS_FIELD(CaptureInfo, host_nodes)
-  GS_FIELD(CaptureInfo, conditional_nodes)
-  GS_FIELD(CaptureInfo, empty_nodes)
-  GS_FIELD(CaptureInfo, allocations)
-  GS_FIELD(CaptureInfo, frees)
-  GS_FIELD(CaptureInfo, edges)
-  GS_FIELD(CaptureInfo, programmatic_edges)
-  GS_FIELD(CaptureInfo, shared)
-  GS_FIELD(CaptureInfo, bytes)
-  print_fields(type, {"kernels", "copies", "host_nodes", "conditional_nodes", "empty_nodes", "allocations", "frees",
-                      "edges", "programmatic_edges", "shared", "bytes"});
+  bind_fields(type,
+              {"kernels", "copies", "host_nodes", "conditional_nodes", "empty_nodes", "allocations", "frees", "edges",
+               "programmatic_edges", "shared", "bytes"},
+              &CaptureInfo::kernels, &CaptureInfo::copies, &CaptureInfo::host_nodes, &CaptureInfo::conditional_nodes,
+              &CaptureInfo::empty_nodes, &CaptureInfo::allocations, &CaptureInfo::frees, &CaptureInfo::edges,
+              &CaptureInfo::programmatic_edges, &CaptureInfo::shared, &CaptureInfo::bytes);
 }
 
 void bind_plan(nb::module_& m) {
   {
     nb::class_<Reason> type(m, "Reason", "Explains a decision of the planner, or of a device, that costs time.");
-    GS_FIELD(Reason, what)
-    GS_FIELD(Reason, where)
-    GS_FIELD(Reason, why)
-    GS_FIELD(Reason, cost)
-    GS_FIELD(Reason, remedy)
-    GS_FIELD(Reason, node)
-    print_fields(type, {"what", "where", "why", "cost", "remedy"});
+    bind_fields(type, {"what", "where", "why", "cost", "remedy", "node"}, &Reason::what, &Reason::where, &Reason::why,
+                &Reason::cost, &Reason::remedy, &Reason::node);
   }
   nb::class_<PlanSummary> type(m, "PlanSummary", "What the planner decided for a program, in numbers.");
-  GS_FIELD(PlanSummary, sinks_whole)
-  GS_FIELD(PlanSummary, loop_over_steps)
-  GS_FIELD(PlanSummary, launches_per_step)
-  GS_FIELD(PlanSummary, islands)
-  GS_FIELD(PlanSummary, nodes)
-  GS_FIELD(PlanSummary, host_nodes)
-  GS_FIELD(PlanSummary, streams)
-  GS_FIELD(PlanSummary, arena_bytes)
-  GS_FIELD(PlanSummary, live_bytes)
-  GS_FIELD(PlanSummary, reasons)
-  print_fields(type, {"sinks_whole", "loop_over_steps", "launches_per_step", "islands", "nodes", "host_nodes",
-                      "streams", "arena_bytes", "live_bytes", "reasons"});
+  bind_fields(type,
+              {"sinks_whole", "loop_over_steps", "launches_per_step", "islands", "nodes", "host_nodes", "streams",
+               "arena_bytes", "live_bytes", "reasons"},
+              &PlanSummary::sinks_whole, &PlanSummary::loop_over_steps, &PlanSummary::launches_per_step,
+              &PlanSummary::islands, &PlanSummary::nodes, &PlanSummary::host_nodes, &PlanSummary::streams,
+              &PlanSummary::arena_bytes, &PlanSummary::live_bytes, &PlanSummary::reasons);
 }
 
 void bind_memory(nb::module_& m) {
   {
     nb::class_<ValueMemory> type(m, "ValueMemory", "One value and its memory.");
-    GS_FIELD(ValueMemory, name)
+    bind_fields(type, {"name", "bytes", "where"}, &ValueMemory::name, &ValueMemory::bytes, &ValueMemory::where);
     type.def_prop_ro("dtype", [](const ValueMemory& self) { return self.type.dtype; });
     type.def_prop_ro("shape", [](const ValueMemory& self) { return self.type.shape; });
-    GS_FIELD(ValueMemory, bytes)
-    GS_FIELD(ValueMemory, where)
-    print_fields(type, {"name", "dtype", "shape", "bytes", "where"});
   }
   nb::class_<MemoryReport> type(m, "MemoryReport", "What a program needs memory for, in bytes; str() prints it.");
-  GS_FIELD(MemoryReport, device)
-  GS_FIELD(MemoryReport, arena)
-  GS_FIELD(MemoryReport, variables)
-  GS_FIELD(MemoryReport, inputs)
-  GS_FIELD(MemoryReport, feeds)
-  GS_FIELD(MemoryReport, constants)
-  GS_FIELD(MemoryReport, workspaces)
-  GS_FIELD(MemoryReport, control)
-  GS_FIELD(MemoryReport, further)
-  GS_FIELD(MemoryReport, records)
-  GS_FIELD(MemoryReport, host_arena)
-  GS_FIELD(MemoryReport, invariant_copies)
-  GS_FIELD(MemoryReport, staging)
-  GS_FIELD(MemoryReport, status)
-  GS_FIELD(MemoryReport, values)
-  GS_FIELD(MemoryReport, live)
-  GS_FIELD(MemoryReport, packed)
-  GS_FIELD(MemoryReport, largest)
+  bind_fields(type,
+              {"device", "arena", "variables", "inputs", "feeds", "constants", "workspaces", "control", "further",
+               "records", "host_arena", "invariant_copies", "staging", "status", "values", "live", "packed", "largest"},
+              &MemoryReport::device, &MemoryReport::arena, &MemoryReport::variables, &MemoryReport::inputs,
+              &MemoryReport::feeds, &MemoryReport::constants, &MemoryReport::workspaces, &MemoryReport::control,
+              &MemoryReport::further, &MemoryReport::records, &MemoryReport::host_arena,
+              &MemoryReport::invariant_copies, &MemoryReport::staging, &MemoryReport::status, &MemoryReport::values,
+              &MemoryReport::live, &MemoryReport::packed, &MemoryReport::largest);
   type.def_prop_ro("device_bytes", &MemoryReport::device_bytes)
       .def_prop_ro("host_bytes", &MemoryReport::host_bytes)
       .def("__str__", [](const MemoryReport& self) { return to_string(self); });
@@ -135,12 +97,8 @@ void bind_memory(nb::module_& m) {
 void bind_times(nb::module_& m) {
   {
     nb::class_<OpTime> type(m, "OpTime", "The time that an op of a program takes.");
-    GS_FIELD(OpTime, op)
-    GS_FIELD(OpTime, where)
-    GS_FIELD(OpTime, runs)
-    GS_FIELD(OpTime, us)
-    GS_FIELD(OpTime, bytes)
-    GS_FIELD(OpTime, flops)
+    bind_fields(type, {"op", "where", "runs", "us", "bytes", "flops"}, &OpTime::op, &OpTime::where, &OpTime::runs,
+                &OpTime::us, &OpTime::bytes, &OpTime::flops);
     const char* types = "(self) -> list[tuple[graphsink._types.DType, tuple[int | Dim, ...]]]";
     type.def_prop_ro(
             "inputs", [](const OpTime& self) { return types_object(self.inputs); },
@@ -148,47 +106,30 @@ void bind_times(nb::module_& m) {
         .def_prop_ro(
             "outputs", [](const OpTime& self) { return types_object(self.outputs); },
             nb::sig(interned(std::string("def outputs") + types)), "Those of the outputs.");
-    print_fields(type, {"op", "where", "runs", "us", "bytes", "flops"});
   }
   {
     using Candidate = AutomaticReport::Candidate;
     nb::class_<Candidate> type(m, "AutomaticCandidate", "A mode that run(automatic) may choose.");
-    GS_FIELD(Candidate, mode)
-    GS_FIELD(Candidate, steps)
-    GS_FIELD(Candidate, ratio)
-    GS_FIELD(Candidate, low)
-    GS_FIELD(Candidate, high)
-    print_fields(type, {"mode", "steps", "ratio", "low", "high"});
+    bind_fields(type, {"mode", "steps", "ratio", "low", "high"}, &Candidate::mode, &Candidate::steps, &Candidate::ratio,
+                &Candidate::low, &Candidate::high);
   }
   nb::class_<AutomaticReport> type(
       m, "AutomaticReport", "The measurements and the choice of the mode `automatic`; str() says them in a sentence.");
-  GS_FIELD(AutomaticReport, chosen)
-  GS_FIELD(AutomaticReport, candidates)
-  GS_FIELD(AutomaticReport, switches)
-  GS_FIELD(AutomaticReport, comparisons)
-  GS_FIELD(AutomaticReport, seconds)
-  GS_FIELD(AutomaticReport, trial_seconds)
+  bind_fields(type, {"chosen", "candidates", "switches", "comparisons", "seconds", "trial_seconds"},
+              &AutomaticReport::chosen, &AutomaticReport::candidates, &AutomaticReport::switches,
+              &AutomaticReport::comparisons, &AutomaticReport::seconds, &AutomaticReport::trial_seconds);
   type.def("__str__", [](const AutomaticReport& self) { return to_string(self); });
 }
 
 void bind_target(nb::module_& m) {
   nb::class_<Target> type(m, "Target", "Capabilities of a device, which determine what one launch on it may hold.");
-  GS_FIELD(Target, id)
-  GS_FIELD(Target, name)
-  GS_FIELD(Target, sm)
-  GS_FIELD(Target, separate_memory)
-  GS_FIELD(Target, conditional_nodes)
-  GS_FIELD(Target, compiles_kernels)
-  GS_FIELD(Target, fusion_obstacle)
-  GS_FIELD(Target, launches_programmatically)
-  GS_FIELD(Target, max_streams)
-  GS_FIELD(Target, alignment)
-  GS_FIELD(Target, peers)
-  print_fields(type,
-               {"id", "name", "sm", "separate_memory", "conditional_nodes", "compiles_kernels", "fusion_obstacle"});
+  bind_fields(type,
+              {"id", "name", "sm", "separate_memory", "conditional_nodes", "compiles_kernels", "fusion_obstacle",
+               "launches_programmatically", "max_streams", "alignment", "peers"},
+              &Target::id, &Target::name, &Target::sm, &Target::separate_memory, &Target::conditional_nodes,
+              &Target::compiles_kernels, &Target::fusion_obstacle, &Target::launches_programmatically,
+              &Target::max_streams, &Target::alignment, &Target::peers);
 }
-
-#undef GS_FIELD
 
 }  // namespace
 
