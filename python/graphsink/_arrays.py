@@ -18,7 +18,8 @@ def from_numbers(data: object, dtype: DType | None) -> np.ndarray[Any, Any]:
         wanted: np.dtype[Any] = np.dtype(np.float32) if dtype == bf16 else np.dtype(dtype)  # type: ignore[arg-type]
         with np.errstate(all="ignore"):
             made = array.astype(wanted)
-        if wanted.kind != "f" and not np.array_equal(made, array):
+        is_held = np.array_equal(np.isinf(made), np.isinf(array)) if wanted.kind == "f" else np.array_equal(made, array)
+        if not is_held:
             raise TypeError(f"{wanted} cannot hold all of the given numbers")
         array = made
     # DLPack of NumPy is for arrays that may be written to, in the byte order of the machine.

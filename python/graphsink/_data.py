@@ -28,6 +28,8 @@ def source_of(data: Any) -> _core.Source:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise TypeError(f"a source is a gs.Source, a dict of arrays, or a data set with len() and data[i], not "
                         f"{type(data).__name__}; for an iterable of batches use gs.batches()")
+    if len(data) == 0:
+        raise ValueError("a source has at least one sample, and the data set has none")
     first = data[0]
     if not isinstance(first, Mapping):
         first = dict(enumerate(first)) if isinstance(first, (tuple, list)) else {0: first}
@@ -40,6 +42,10 @@ def _field(part: Any) -> tuple[Any, tuple[int, ...]]:
         return part.dtype, tuple(part.shape)
     array = np.asarray(part)
     # Python's own numbers: labels and the like.
+    if array.dtype.kind not in "fib":
+        raise TypeError(f"a sample consists of arrays and numbers, not of {part!r}")
+    if array.dtype.kind == "i" and not np.array_equal(array.astype(np.int32), array):
+        return np.int64, array.shape
     kinds: dict[str, Any] = {"f": np.float32, "i": np.int32, "b": np.bool_}
     return kinds[array.dtype.kind], array.shape
 
@@ -140,6 +146,8 @@ def batches(program: _core.Program | Step, iterable: Iterable[Any], feeds: Itera
     A batch is a dict of arrays by the names of feeds, or a tuple of arrays in the order of `feeds`. Batches of one shape are
     gathered into launches of at most steps_per_launch steps; what is yielded is the number of steps that were written. The
     batches are copied; the next ones are taken from the iterable while the steps run."""
+    if steps_per_launch < 1:
+        raise ValueError(f"batches: a launch has at least one step, not {steps_per_launch}")
     to = _program_of(program)
     names = list(feeds) if feeds is not None else None
     gathered: list[dict[str, np.ndarray[Any, Any]]] = []

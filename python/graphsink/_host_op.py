@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphsink import _core
 from graphsink._types import Operand
 
@@ -29,6 +31,10 @@ class HostOp:
     a Value, or a tuple of them if there are several outputs."""
 
     def __init__(self, function: Callable[..., Any], out: Any, grad: Callable[..., Any] | None, effect: bool):
+        if not callable(function):
+            raise TypeError(f"host_op: the op is a function of arrays, not {function!r}")
+        if grad is not None and not callable(grad):
+            raise TypeError(f"host_op: grad is a function of Values, not {grad!r}")
         functools.update_wrapper(self, function)
         self._function = function
         self._out = out
@@ -97,6 +103,12 @@ def output_types(out: Any, inputs: Sequence[tuple[Any, tuple[Any, ...]]]) -> lis
         if not isinstance(each, tuple) or len(each) != 2:
             raise TypeError(f"host_op: `out` is (dtype, shape), a list of such pairs, or a function that returns them, not {each!r}")
         dtype, shape = each
+        if not isinstance(shape, (tuple, list)):
+            raise TypeError(f"host_op: the shape of an output is a tuple, not {shape!r}")
+        for size in shape:
+            if not isinstance(size, (int, np.integer, _core.Dim)):
+                raise TypeError(f"host_op: a size of an output is an integer, not {size!r}")
+        _core.require_dtype(dtype)
         if is_fixed and any(isinstance(size, _core.Dim) and size.is_open for size in shape):
             raise TypeError("host_op: an output with an open dimension needs a function of the operands' types as `out`, for "
                             "example out=lambda x: (x.dtype, x.shape)")
@@ -115,7 +127,12 @@ def gradients(grad: Callable[..., Any], inputs: list[Any], outputs: list[Any], g
 
 def describe(error: BaseException) -> str:
     """An exception in one line, with the place that raised it."""
-    text = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+    try:
+        reason = str(error)
+    except Exception:
+        reason = ""
+    text = type(error).__qualname__ + (": " + reason.splitlines()[0] if reason else "")
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     frames = traceback.extract_tb(error.__traceback__)
     return f"{text} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphsink import _context, _core, _picture, _trees
+from graphsink import _arrays, _context, _core, _picture, _trees
 from graphsink._types import DTypeLike
 
 
@@ -49,7 +50,7 @@ class Step:
         self._result = result
         self._output_names = output_names
 
-    def write(self, **data: Any) -> None:
+    def write(self, /, **data: Any) -> None:
         """Gives data to inputs and feeds, by the names of the parameters."""
         for name, array in data.items():
             self.program.write(name, array)
@@ -71,8 +72,15 @@ class Step:
         return _picture.html_of(self.program.explain_json())
 
 
+class _Programs(dict["Traced", "Traced"]):
+    """What an object keeps of its traced methods. A copy of the object traces them anew."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Programs, ()
+
+
 class Traced:
-    """A function that builds a graph, made by @gs.program."""
+    """A function that builds a graph, made by @gs.program. Calls from several threads take turns."""
 
     def __init__(self, function: Callable[..., Any], target: _core.DeviceId | None, options: dict[str, Any],
                  types: dict[str, InputType] | None = None):
@@ -81,6 +89,10 @@ class Traced:
         self._target = target
         self._options = options
         self._steps: dict[Any, Step] = {}
+        self._lock = threading.RLock()
+        self._of_classes: dict[type, Traced] = {}
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__name__}: a generator or a coroutine cannot be traced; write a function that returns Values")
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -138,40 +150,64 @@ class Traced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters
-        without a type are inputs of the types of the arrays, and numbers, and lists of them, are f32."""
-        bound = self._signature.bind(*args, **kwargs)
-        arrays = {name: value if hasattr(value, "shape") else _as_array(value) for name, value in bound.arguments.items()}
+        without a type are inputs of the types of the arrays, and numbers, and lists of them, are f32. Given Values, of a
+        graph that is being traced or of an Eager, it builds what it builds there, as a plain function does."""
+        if any(isinstance(leaf, _core.Value) for leaf in _trees.leaves([args, kwargs])):
+            return self._function(*args, **kwargs)
+        given = self._signature.bind(*args, **kwargs).arguments
+        arrays = {name: value if name in self._types else self._as_array(name, value) for name, value in given.items()}
         types = {name: InputType(array.dtype, tuple(array.shape), False)
                  for name, array in arrays.items() if name not in self._types}
         key = tuple((name, str(kind.dtype), kind.shape) for name, kind in types.items())
-        step = self._steps.get(key)
-        if step is None:
-            step = self._steps[key] = self._compile(types, self._target, self._options)
-        step.write(**arrays)
-        step.run()
-        return step.result()
+        with self._lock:
+            step = self._steps.get(key)
+            if step is None:
+                step = self._steps[key] = self._compile(types, self._target, self._options)
+            step.write(**arrays)
+            step.run()
+            return step.result()
+
+    def _as_array(self, name: str, value: Any) -> Any:
+        """An argument for a parameter without a type."""
+        try:
+            array = value
+            if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+                array = _arrays.from_numbers(value, None if np.asarray(value).dtype.kind == "b" else np.dtype(np.float32))
+            _core.require_dtype(array.dtype)
+        except TypeError as error:
+            raise TypeError(f"{self._function.__name__}: the argument for {name!r} is no input of a graph: {error}") from None
+        return array
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods are traced with their object bound."""
         if instance is None:
             return self
-        bound = Traced(typing.cast(Any, self._function).__get__(instance, owner), self._target, self._options, self._types)
-        # The object keeps it, so that its programs are not traced again.
-        if hasattr(instance, "__dict__"):
-            instance.__dict__[self._function.__name__] = bound
+        # The object keeps it, so that its programs are not traced again, and go with it.
+        kept: dict[Any, Traced] = {}
+        if isinstance(instance, type):
+            kept = self._of_classes
+        elif hasattr(instance, "__dict__"):
+            kept = instance.__dict__.setdefault("_graphsink_programs", _Programs())
+        key = instance if isinstance(instance, type) else self
+        bound = kept.get(key)
+        if bound is None or bound._function.__self__ is not instance:  # type: ignore[attr-defined]
+            if isinstance(kept, _Programs) and bound is not None:  # of an object of which this one is a copy
+                kept = instance.__dict__["_graphsink_programs"] = _Programs()
+            method = typing.cast(Any, self._function).__get__(instance, owner)
+            bound = kept[key] = Traced(method, self._target, self._options, self._types)
         return bound
-
-
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(value)
-    return array.astype(np.float32) if array.dtype.kind in "if" else array
 
 
 def _add_outputs(graph: _core.Graph, result: Any) -> list[str]:
     """Makes outputs of the leaves of what a traced function has returned. The entries of a dict are named by its keys, and
     those that are float scalars are recorded in every step."""
     names = [name or "output" for name in _trees.names(result)]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise TypeError(f"two parts of what the function returns would be named {sorted(twice)[0]!r}; give its dicts other keys")
     for name, leaf in zip(names, _trees.leaves(result)):
+        if not isinstance(leaf, (_core.Value, _core.Variable)):
+            raise TypeError(f"the function returns {type(leaf).__name__} as {name!r}; return Values: gs.tensor() makes one of numbers")
         graph.output(name, leaf)
         if isinstance(result, dict) and isinstance(leaf, _core.Value) and leaf.shape == () and _is_float(leaf.dtype):
             graph.record(name, leaf)

@@ -25,7 +25,7 @@ def evaluate(program: _core.Program | Step, loader: Loader, metrics: Sequence[_c
 
 def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epochs: int = 0,
           mode: _core.Mode = _core.Mode.sink, steps_per_launch: int = 0, longest_launch: int = 100,
-          records: Sequence[str] = (), on_step: Callable[[int, tuple[float, ...]], None] | None = None,
+          records: Sequence[str] | str = (), on_step: Callable[[int, tuple[float, ...]], None] | None = None,
           actions: Sequence[tuple[int, Callable[[int], None]]] = (),
           evaluate: Callable[[], dict[str, float]] | None = None, evaluate_every: int = 0,
           patience: _core.Patience | None = None, save: _core.SaveOptions | None = None,
@@ -43,7 +43,7 @@ def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epoc
     steps, epochs      ends it, whichever comes first; both count from the very beginning. 0: no matter
     steps_per_launch   0: found by measurement, as far as a launch takes at most `longest_launch` milliseconds
     records            of scalars: what on_step gets, and what log_file and the progress show
-    on_step            called for each step in order with its number and the values of `records`
+    on_step            called for each step in order with its number and the values of `records`, of which there must be some
     actions            pairs of a number n and a function that is called between two launches at each multiple of n steps
     evaluate           called at each multiple of evaluate_every steps and at the end: returns metrics, see gs.evaluate()
     save               files from which a training goes on
@@ -58,9 +58,23 @@ def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epoc
     was committed is saved."""
     with _Interrupt(ends_on_interrupt) as interrupt:
         return _core.run_training(
-            _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch, list(records), on_step,
-            list(actions), evaluate, evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
+            _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch,
+            [records] if isinstance(records, str) else list(records), on_step, list(actions), _checked(evaluate), evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
             should_stop, interrupt.was_seen, log)
+
+
+def _checked(evaluate: Callable[[], dict[str, float]] | None) -> Callable[[], dict[str, float]] | None:
+    """The function of an evaluation, which must return a dict of numbers."""
+    if evaluate is None:
+        return None
+
+    def call() -> dict[str, float]:
+        found = evaluate()
+        if not isinstance(found, dict):
+            raise TypeError(f"train: evaluate must return a dict of numbers, not {found!r}")
+        return {str(name): float(number) for name, number in found.items()}
+
+    return call
 
 
 class _Interrupt:

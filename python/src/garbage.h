@@ -20,6 +20,7 @@ struct OwnedObjects {
     return result;
   }
   static int clear(PyObject* self) {
+    if (!nanobind::inst_ready(self)) return 0;
     T& object = *nanobind::inst_ptr<T>(self);
     if constexpr (requires { object.close(); }) object.close();  // its threads may be calling what goes
     object.visit_owned([](nanobind::object& owned) { owned.reset(); });

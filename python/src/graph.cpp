@@ -94,7 +94,7 @@ void refuse_conversions(nb::class_<T>& type, const char* what, const char* readi
 class Subscript {
  public:
   Subscript(const Value& value, nb::handle index, const Where& where)
-      : where_(where), rank_(value.shape(where).rank()) {
+      : where_(where), shape_(value.shape(where)), rank_(shape_.rank()) {
     nb::tuple parts = nb::isinstance<nb::tuple>(index) ? nb::borrow<nb::tuple>(index) : nb::make_tuple(index);
     int named = 0, ellipses = 0;
     for (nb::handle part : parts) {
@@ -157,6 +157,13 @@ class Subscript {
 
   void add_element(nb::handle part) {
     const std::int64_t element = integer(part);
+    const auto axis = static_cast<int>(begins_.size());
+    if (axis < rank_ && !shape_.is_open(axis) && (element >= shape_[axis] || element < -shape_[axis])) {
+      throw Error("[]", where_,
+                  "index " + std::to_string(element) + " lies outside of axis " + std::to_string(axis) + " of " +
+                      to_string(shape_),
+                  "take an element that is there");
+    }
     dropped_.push_back(static_cast<int>(begins_.size()));
     take(element, element == -1 ? to_end : element + 1, 1);
     --position_;
@@ -173,6 +180,7 @@ class Subscript {
   }
 
   Where where_;
+  Shape shape_;
   int rank_ = 0;
   int position_ = 0;  // the axis of the result that comes next
   std::vector<std::int64_t> begins_, ends_, steps_;

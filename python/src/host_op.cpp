@@ -193,7 +193,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   return nb::inst_ready(self) ? nb::inst_ptr<HostFunction>(self)->visit(visit, arg) : 0;
 }
 int clear(PyObject* self) {
-  nb::inst_ptr<HostFunction>(self)->clear();
+  if (nb::inst_ready(self)) nb::inst_ptr<HostFunction>(self)->clear();
   return 0;
 }
 PyType_Slot slots[] = {

@@ -17,7 +17,10 @@ std::optional<cudaStream_t> stream_of(nb::handle stream) {
   nb::object number = PyObject_HasAttrString(stream.ptr(), "cuda_stream") != 0 ? stream.attr("cuda_stream")
                       : PyObject_HasAttrString(stream.ptr(), "ptr") != 0       ? stream.attr("ptr")
                                                                                : nb::borrow(stream);
-  return reinterpret_cast<cudaStream_t>(nb::cast<std::uintptr_t>(number));
+  std::uintptr_t address = 0;
+  if (!nb::try_cast(number, address))
+    throw nb::type_error("a stream is an integer, or an object with .cuda_stream or .ptr, such as torch.cuda.Stream");
+  return reinterpret_cast<cudaStream_t>(address);
 }
 
 // Throws TypeError for what is no text.

@@ -66,6 +66,7 @@ class ShouldStop {
     }
     return function_ != nullptr && nb::cast<bool>(nb::bool_((*function_)()));
   }
+  bool has_function() const { return function_ != nullptr; }
   bool was_interrupted() const { return was_interrupted_; }
 
  private:
@@ -198,7 +199,10 @@ TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOpti
   } else if (nb::cast<std::string>(progress) == "terminal") {
     options.progress = stdout;
   }
-  options.should_stop = [&stop] { return stop.ask(); };
+  // Without an end of its own the training is refused, as in C++.
+  const bool has_end = options.steps > 0 || options.epochs > 0 || stop.has_function() ||
+                       (options.patience.evaluations > 0 && options.evaluate_every > 0);
+  if (has_end) options.should_stop = [&stop] { return stop.ask(); };
   options.ends_on_interrupt = false;
   WithoutGil others_run;
   TrainResult result = train(*program.program, batches, options, where);

@@ -203,6 +203,16 @@ void bind_tensor(nb::module_& m) {
 }  // namespace
 
 void bind_types(nb::module_& m) {
+  m.def(
+      "require_dtype",
+      [](nb::handle dtype) {
+        if (dtype_from(dtype)) return;
+        const std::string text = nb::cast<std::string>(nb::repr(dtype));
+        throw nb::type_error(
+            (text + " is not a dtype of graphsink: float16, bfloat16, float32, float64, int32, int64, uint8 or bool")
+                .c_str());
+      },
+      nb::arg("dtype"), "Raises TypeError for what names no dtype.");
   nb::class_<Where>(m, "Where", "A place in the user's source, and the scope that it belongs to.")
       .def_prop_ro("file", [](const Where& w) { return std::string(w.file_name()); })
       .def_prop_ro("line", &Where::line, "From 1; 0 where no line is known.")

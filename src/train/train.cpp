@@ -56,6 +56,9 @@ void check(const TrainOptions& options, const Where& where) {
               (options.patience.evaluations > 0 && options.evaluate_every > 0),
           "nothing ends the training",
           "set TrainOptions::steps or epochs, or should_stop, or patience and evaluate_every", where);
+  require(!options.on_step || !options.records.empty(),
+          "on_step would not be told of steps, because nothing is recorded",
+          "name records of scalars in TrainOptions::records", where);
   for (const StepAction& action : options.actions) {
     require(action.every >= 1 && action.act,
             "an action is empty, or comes every " + std::to_string(action.every) + " steps",

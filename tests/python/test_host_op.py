@@ -409,3 +409,33 @@ assert os.waitpid(child, 0)[1] == 0
 program.run(); program.sync()
 """, device, watchdog="")  # at its end a child would wait for the thread of the watchdog
     assert out == "done\nrefused\ndone\n"
+
+
+@pytest.mark.parametrize("error, text", [
+    (ValueError("real reason\nsecond line"), "ValueError: real reason"), (ValueError("x\udc80"), "x.udc80"), (KeyError(3), "KeyError: 3")])
+def test_an_exception_of_any_text_is_told_and_kept(device, error, text):
+    error.add_note("a hint")
+
+    @gs.host_op(out=lambda x: (x.dtype, x.shape))
+    def fails(x):
+        raise error
+
+    graph = gs.Graph()
+    graph.output("y", fails(graph.input("x", gs.f32, (2,))))
+    program = gs.compile(graph, device)
+    program.write("x", [1.0, 2.0])
+    with pytest.raises(gs.Error, match=text) as caught:
+        program.run()
+        program.sync()
+    assert caught.value.__cause__ is error
+
+
+def test_what_is_no_op_is_refused_where_it_is_made():
+    with pytest.raises(TypeError, match="a function of arrays"):
+        gs.host_op(3, out=None)
+    with pytest.raises(TypeError, match="grad is a function"):
+        gs.host_op(lambda x: x, out=None, grad=3)
+    x = gs.Graph().input("x", gs.f32, (2,))
+    for out, text in ((("foo", (2,)), "foo"), ((gs.f32, (2.5,)), "2.5"), ((gs.f32, 2), "is a tuple")):
+        with pytest.raises((TypeError, gs.Error), match=text):
+            gs.host_op(lambda a: a, out=out)(x)

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import gc
 import io
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import threading
@@ -434,3 +436,109 @@ def test_no_leaks_are_reported() -> None:
     """nanobind tells of objects that outlive the interpreter."""
     done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "leaked" not in done.stderr and done.stderr == ""
+
+
+class Scaled:
+    """With a traced method that a subclass overrides."""
+
+    def __init__(self, factor=2.0):
+        self.factor = factor
+
+    @gs.program
+    def apply(self, x):
+        return x * self.factor
+
+    @classmethod
+    @gs.program
+    def of_class(cls, x):
+        return x * len(cls.__name__)
+
+
+class Shifted(Scaled):
+    def apply(self, x):
+        return super().apply(x) + 100
+
+
+def test_a_traced_method_stays_that_of_its_class_and_object():
+    shifted = Shifted()
+    assert [shifted.apply([1.0])[0] for _ in range(3)] == [102, 102, 102]
+    first = Scaled()
+    assert first.apply([1.0])[0] == 2
+    for copied in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        copied.factor = 100.0
+        assert copied.apply([1.0])[0] == 100 and first.apply([1.0])[0] == 2
+    assert Scaled.of_class([1.0])[0] == 6 and Shifted.of_class([1.0])[0] == 7
+
+
+def test_threads_take_turns_with_a_traced_function():
+    @gs.program
+    def double(x):
+        return x * 2.0
+
+    wrong = []
+
+    def call(k):
+        for _ in range(50):
+            if double(np.full(4, k, np.float32)).tolist() != [2.0 * k] * 4:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_numbers_become_the_dtype_of_a_typed_parameter():
+    @gs.program
+    def typed(i=gs.input(gs.i32, 2), d=gs.input(gs.f64, 1)):
+        return i + 1, d
+
+    i, d = typed([1, 2], [0.1])
+    assert i.tolist() == [2, 3] and d[0] == 0.1
+    with pytest.raises(TypeError, match="cannot hold"):
+        gs.program(lambda x: x * 2.0)([1e300])
+    with pytest.raises(TypeError, match="cannot hold"):
+        gs.Variable("v", [1e300])
+
+
+def test_a_traced_function_within_another_builds_there(device):
+    inner = gs.program(lambda x: x * 2.0)
+
+    @gs.program(target=device)
+    def outer(x):
+        return inner(x) + 1.0
+
+    assert outer([3.0])[0] == 7
+    with gs.eager(device):
+        assert gs.read(inner(gs.tensor([3.0])))[0] == 6
+
+
+@pytest.mark.parametrize("argument, text", [
+    (np.zeros(2, np.int8), "'x'.*int8"), (None, "'x'"), ("text", "'x'"), ({"a": 1.0}, "'x'"), (2 ** 70, "'x'"),
+    (np.zeros(2, np.uint64), "uint64")])
+def test_an_argument_that_is_no_input_is_named(argument, text):
+    with pytest.raises(TypeError, match=text):
+        gs.program(lambda x: x)(argument)
+
+
+def test_what_cannot_be_traced_or_returned_is_refused():
+    def generates(x):
+        yield x
+
+    async def waits(x):
+        return x
+
+    for function in (generates, waits):
+        with pytest.raises(TypeError, match="generator or a coroutine"):
+            gs.program(function)
+    with pytest.raises(TypeError, match="returns int as 'b'"):
+        gs.program(lambda x: {"a": x, "b": 3})([1.0])
+    with pytest.raises(TypeError, match="'a.b'"):
+        gs.program(lambda x: {"a.b": x, "a": {"b": x}})([1.0])
+    with pytest.raises(TypeError, match="stream"):
+        gs.program(lambda x=gs.input(gs.f32, 1): x).compile().run(stream="a")
+    x = gs.Graph().input("x", gs.f32, (2,))
+    with pytest.raises(gs.Error, match="index 5 lies outside of axis 0"):
+        x[5]

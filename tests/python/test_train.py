@@ -114,6 +114,13 @@ def test_options_that_do_not_fit_are_errors():
     with pytest.raises(gs.Error, match="nothing") as caught:
         model.train(steps=1, records=["nothing"])
     assert caught.value.file == __file__
+    with pytest.raises(gs.Error, match="nothing ends the training"):
+        model.train()
+    with pytest.raises(gs.Error, match="on_step would not be told"):
+        model.train(steps=1, records=[])
+    with pytest.raises(TypeError, match="evaluate must return a dict"):
+        model.train(steps=1, evaluate=lambda: None)
+    assert model.train(steps=5, records="loss").steps == 5
 
 
 def test_ctrl_c_ends_behind_the_launch_with_a_file(tmp_path):

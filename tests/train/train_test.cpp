@@ -480,6 +480,7 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
       {refused({.steps = 1, .records = {"x"}}), "\"x\" has recorded 4 numbers in 1 steps"},
       {refused({.steps = 1, .actions = {{0, [](std::int64_t) {}}}}), "every 0 steps"},
       {refused({.steps = 1, .actions = {{1, {}}}}), "an action is empty"},
+      {refused({.steps = 1, .on_step = [](const StepValues&) {}}), "on_step would not be told"},
       {refused({.steps = 1, .evaluate_every = 5}), "nothing evaluates"},
       {refused({.steps = 9, .evaluate = evaluate_nothing, .evaluate_every = 1, .patience = {"error", 2}}),
        "no metric \"error\""},
