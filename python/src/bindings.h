@@ -18,6 +18,9 @@ const GraphHandle& current_graph(const Where& where, const char* op = "operand")
 // The Value that an operand stands for; that of a Variable belongs to the graph that is being traced.
 Value value_of(const Operand& operand, const Where& where, const char* op = "operand");
 
+// Makes an Error the exception that Python raises next, with the cause that a host op has left.
+void set_error(const Error& error);
+
 void bind_errors(nb::module_& m);
 void bind_types(nb::module_& m);  // devices, modes, dimensions, buckets, Tensor
 void bind_graph(nb::module_& m);  // Value, Variable, Graph

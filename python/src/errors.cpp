@@ -3,9 +3,7 @@
 
 namespace graphsink::python {
 
-namespace {
-
-void raise(const Error& error) {
+void set_error(const Error& error) {
   const nb::object type = nb::module_::import_("graphsink._error").attr("Error");
   const std::string scope(error.where().scope());
   const nb::object made = type(error.op(), error.where().file_name(), error.where().line(), scope, error.problem(),
@@ -16,8 +14,6 @@ void raise(const Error& error) {
   }
   PyErr_SetObject(type.ptr(), made.ptr());
 }
-
-}  // namespace
 
 void bind_errors(nb::module_& m) {
   nb::enum_<ErrorCode>(m, "ErrorCode",
@@ -33,7 +29,7 @@ void bind_errors(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
-      raise(error);
+      set_error(error);
     }
   });
 }

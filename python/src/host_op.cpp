@@ -181,9 +181,12 @@ nb::list host_op(const std::string& function_name, nb::object function, nb::obje
   op.cpu = [slot, name, kept](const CpuArgs& a) { run(slot, name, a); };
   if (!made->grad().is_none()) op.grad = [slot, name](const GradArgs& a) { return gradients(slot, name, a); };
   std::vector<Value> outputs;
-  {
+  try {
     WithoutGil others_run;  // an op of an Eager runs now
     outputs = external_op(std::move(op), inputs, Placement{}, where);
+  } catch (const Error& error) {
+    set_error(error);  // while the function is there, which has its cause
+    throw nb::python_error();
   }
   return list_of(outputs);
 }

@@ -439,3 +439,15 @@ def test_what_is_no_op_is_refused_where_it_is_made():
     for out, text in ((("foo", (2,)), "foo"), ((gs.f32, (2.5,)), "2.5"), ((gs.f32, 2), "is a tuple")):
         with pytest.raises((TypeError, gs.Error), match=text):
             gs.host_op(lambda a: a, out=out)(x)
+
+
+def test_an_op_of_an_eager_tells_its_cause():
+    error = ValueError("at once")
+
+    @gs.host_op(out=lambda x: (x.dtype, x.shape))
+    def fails(x):
+        raise error
+
+    with gs.eager(), pytest.raises(gs.Error, match="at once") as caught:
+        gs.read(fails(gs.tensor([1.0])))
+    assert caught.value.__cause__ is error
