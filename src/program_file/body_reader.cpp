@@ -7,6 +7,54 @@
 #include "program_file/graph_reader.h"
 
 namespace graphsink {
+namespace {
+
+// The number that a constant of one i32 has, or none.
+std::optional<std::int64_t> constant_number(const GraphData& graph, ValueRef v) {
+  const Node& node = graph.nodes[at(v.node)];
+  if (node.op != &constant_op || graph.type(v) != TensorType{DType::i32, {}}) return {};
+  return node.attrs.as<ConstantAttrs>().tensor->as<std::int32_t>()[0];
+}
+
+// Whether the value is the number of iterations that a loop made, of which there are at most `most`.
+bool counts_at_most(const GraphData& graph, ValueRef v, std::int64_t most) {
+  const Node& node = graph.nodes[at(v.node)];
+  if (node.op != &while_op) return false;
+  const Region& body = graph.regions[at(node.bodies[0])];
+  return body.limit > 0 && body.limit <= most && at(v.output) + 1 == body.parameters.size();
+}
+
+// Whether the node is next < limit, or the same with a smaller bound.
+bool is_below_limit(const GraphData& graph, const Node& node, const Region& body) {
+  if (node.op->elements.scalar != Scalar::less || node.inputs.size() != 2 || node.inputs[0] != body.counter.next)
+    return false;
+  const std::optional<std::int64_t> bound = constant_number(graph, node.inputs[1]);
+  return bound ? *bound <= body.limit : counts_at_most(graph, node.inputs[1], body.limit);
+}
+
+// Whether the condition behind an iteration is `next < limit`, as fixed_loop() builds it, and holds at first.
+bool runs_to_its_limit(const GraphData& graph, const Node& loop, const Region& body) {
+  const Node& first = graph.nodes[at(loop.inputs.back().node)];
+  const Node& again = graph.nodes[at(body.results.back().node)];
+  return first.op == &constant_op && first.attrs.as<ConstantAttrs>().tensor->at(0) != 0 &&
+         is_below_limit(graph, again, body) && constant_number(graph, again.inputs[1]) == body.limit;
+}
+
+// Whether the condition behind an iteration is false from the limit on: it, or one of those that it joins with
+// logical_and(), says so. These are few, so that no more than these are looked at.
+bool stops_at_limit(const GraphData& graph, const Region& body) {
+  constexpr std::size_t kMostConditions = 16;
+  std::vector<int> conditions{body.results.back().node};
+  for (std::size_t i = 0; i < conditions.size() && i < kMostConditions; ++i) {
+    const Node& node = graph.nodes[at(conditions[i])];
+    if (is_below_limit(graph, node, body)) return true;
+    if (node.op->elements.scalar != Scalar::logical_and) continue;
+    for (ValueRef v : node.inputs) conditions.push_back(v.node);
+  }
+  return false;
+}
+
+}  // namespace
 
 void GraphReader::read_branch(const JsonField& field, Node node) {
   const JsonField bodies = field.member("bodies");
@@ -55,8 +103,8 @@ void GraphReader::read_loop(const JsonField& field, Node node) {
   node.bodies = {body};
   region(body).is_loop = true;
   read_body_of_loop(from, node, region(body));
-  read_counter(from, node, region(body));
   expect_predicate(field.member("in")[node.inputs.size() - 1], node.inputs.back());
+  read_counter(from, node, region(body));
   graph_->set_outputs_like(node, std::span(node.inputs).first(node.inputs.size() - 1));
   const int id = graph_->add_node(std::move(node));
   const std::optional<JsonField> stacked = from.find("stacked");
@@ -84,6 +132,8 @@ void GraphReader::read_body_of_loop(const JsonField& field, const Node& node, Re
     const Node& parameter = graph_->nodes[at(body.parameters[i].node)];
     const JsonField place = field.member("parameters")[i];
     if (parameter.op != &parameter_op || parameter.region != number) place.refuse("is no parameter of this body");
+    if (parameter.attrs.as<ParameterAttrs>().initial != node.inputs[i])
+      place.refuse("begins with another value than operand " + std::to_string(i) + " of the loop");
     expect_type(place, body.parameters[i], graph_->type(node.inputs[i]));
     expect_type(field.member("results")[i], body.results[i], graph_->type(node.inputs[i]));
     parameters.push_back(body.parameters[i].node);
@@ -112,7 +162,16 @@ void GraphReader::read_counter(const JsonField& field, const Node& node, Region&
   const std::size_t last = body.parameters.size();
   if (last == 0 || body.counter.now != body.parameters[last - 1] || body.counter.next != body.results[last - 1])
     counter->refuse("is not the last state of the loop");
-  for (ValueRef v : {body.counter.first, body.counter.now}) expect_type(*counter, v, {DType::i32, {}});
+  if (body.counter.first != node.inputs[last - 1]) (*counter)[0].refuse("is not what the last state begins with");
+  if (constant_number(*graph_, body.counter.first) != 0) (*counter)[0].refuse("is not the number 0");
+  const Node& next = graph_->nodes[at(body.counter.next.node)];
+  if (next.op->elements.scalar != Scalar::add || next.inputs.size() != 2 || next.inputs[0] != body.counter.now ||
+      constant_number(*graph_, next.inputs[1]) != 1)
+    (*counter)[2].refuse("is not the number of the iteration and 1");
+  if (body.limit > 0 && !stops_at_limit(*graph_, body))
+    field.member("limit").refuse("the condition of the loop does not stop it there");
+  if (body.runs_to_limit && (body.limit == 0 || !runs_to_its_limit(*graph_, node, body)))
+    field.member("runs_to_limit").refuse("the condition of the loop may stop it before");
 }
 
 }  // namespace graphsink

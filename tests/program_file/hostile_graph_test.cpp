@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "graph_for_files.h"
 #include "graphsink/graphsink.h"
@@ -17,8 +18,11 @@ constexpr const char* kKey = "graphsink.graph";
 
 class HostileGraph : public ::testing::Test {
  protected:
-  void SetUp() override {
-    write_graph(directory_ / "graph", testing::graph_for_files());
+  void SetUp() override { use(testing::graph_for_files()); }
+
+  // Makes files of this graph from here on.
+  void use(const Graph& graph) {
+    write_graph(directory_ / "graph", graph);
     checkpoint_ = read_checkpoint(directory_ / "graph");
     form_ = json::parse(checkpoint_.metadata.at(kKey));
   }
@@ -188,13 +192,34 @@ TEST_F(HostileGraph, Bodies) {
   body_refused(": expected", [](json& r) { r["results"].erase(0); });
   body_refused(".results[0]: ", [&](json& r) { r["results"][0] = r["results"][1]; });
   body_refused(".parameters[0]: is no parameter of this body", [&](json& r) { r["parameters"][0] = node("matmul"); });
-  body_refused(": expected each parameter", [&](json& r) { r["parameters"][1] = r["parameters"][2]; });
+  body_refused(".parameters[1]: begins with another value than operand 1",
+               [&](json& r) { r["parameters"][1] = r["parameters"][2]; });
+  expect_refused(in_loop + ": expected each parameter", [&](json& g) {
+    json &operands = g["nodes"][node("while_")]["in"], &parameters = g["regions"][loop]["parameters"];
+    operands[1] = operands[2];
+    parameters[1] = parameters[2];
+  });
   body_refused(".limit: expected a number from 1", [](json& r) { r["limit"] = 0; });
   body_refused(": has a limit on its iterations", [](json& r) { r.erase("counter"); });
   body_refused(".counter: is not the last state", [](json& r) { r["counter"][1] = r["parameters"][0]; });
   body_refused(".stacked[0]: is the stack of a loop without a limit", [](json& r) { r.erase("limit"); });
   body_refused(".stacked[0].place: expected i32[]", [](json& r) { r["stacked"][0]["place"] = r["parameters"][0]; });
   body_refused(".stacked[0]: ", [](json& r) { r["stacked"][0]["more"] = 0; });
+  body_refused(".limit: the condition of the loop does not stop it there", [](json& r) { r["limit"] = 3; });
+  body_refused(".runs_to_limit: the condition of the loop may stop it before",
+               [](json& r) { r["runs_to_limit"] = true; });
+  body_refused(".counter[0]: is not what the last state begins with",
+               [&](json& r) { r["counter"][0] = form_["nodes"][r["counter"][2].get<std::size_t>()]["in"][1]; });
+  body_refused(".counter[2]: is not the number of the iteration and 1",
+               [](json& r) { r["counter"][2] = r["results"][4] = r["counter"][1]; });
+  const std::size_t zero = form_["regions"][loop]["counter"][0];
+  Tensor& number = checkpoint_.tensors.at(form_["nodes"][zero]["attrs"]["tensor"].get<std::string>());
+  const Tensor kept = std::exchange(number, Tensor::scalar<std::int32_t>(1));
+  body_refused(".counter[0]: is not the number 0", [](json&) {});
+  number = kept;
+  expect_refused(in_loop + ".parameters[0]: begins with another value than operand 0", [&](json& g) {
+    g["nodes"][g["regions"][loop]["parameters"][0].get<std::size_t>()]["attrs"]["node"] = node("constant");
+  });
   expect_refused("regions[" + std::to_string(then) + "].limit: belongs to loops",
                  [&](json& g) { g["regions"][then]["limit"] = 3; });
   expect_refused(".results[0]: expected f32[], seen f32[4, 6]",
@@ -203,6 +228,35 @@ TEST_F(HostileGraph, Bodies) {
                  [&](json& g) { g["outputs"][0]["value"] = node("tanh"); });
   expect_refused("is deeper in bodies than 64", [&](json& g) {
     for (int i = 0; i < 70; ++i) g["regions"].push_back({{"parent", g["regions"].size() - 1}});
+  });
+}
+
+// Their gradients go back through as many iterations as the limit says.
+TEST_F(HostileGraph, LoopsThatRunToTheirLimit) {
+  Graph g;
+  Value x = g.input("x", f32, {5, 3});
+  Scan scanned = scan({g.constant(Tensor(f32, {3}))}, {x}, [](const Values& state, const Values& slices) {
+    return Scan{{state[0] * slices[0]}, {}};
+  });
+  g.output("y", scanned.state[0]);
+  use(g);
+  ASSERT_EQ(message(form_.dump()), "");
+  const std::size_t loop = form_["nodes"][node("while_")]["bodies"][0];
+  ASSERT_TRUE(form_["regions"][loop]["runs_to_limit"].get<bool>());
+  const std::string problem = ".runs_to_limit: the condition of the loop may stop it before";
+  expect_refused(problem, [&](json& f) { f["regions"][loop]["limit"] = 6; });
+  expect_refused(".limit: the condition of the loop does not stop it there",
+                 [&](json& f) { f["regions"][loop]["limit"] = 4; });
+  Graph never;
+  const Value go = never.input("go", boolean, {});
+  const auto counted = while_(
+      {never.constant(Tensor::scalar<std::int32_t>(0))}, [&](const Value&) { return go; },
+      [](const Value& n) { return n + 1; }, {.max_iterations = 5});
+  never.output("n", counted[0]);
+  use(never);
+  expect_refused(problem, [](json& f) {
+    for (json& region : f["regions"])
+      if (region.contains("limit")) region["runs_to_limit"] = true;
   });
 }
 
