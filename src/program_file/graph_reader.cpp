@@ -8,6 +8,8 @@
 #include "base/kept_text.h"
 #include "base/printable.h"
 #include "graphsink/control.h"
+#include "ir/infer.h"
+#include "kernels/movement/nonzero.h"
 
 namespace graphsink {
 namespace {
@@ -168,6 +170,18 @@ Where GraphReader::place_of(const JsonField& field, std::string_view name) const
 }
 
 ValueRef GraphReader::value_of(const JsonField& field, int region) const {
+  const ValueRef v = value_or_size_of(field, region);
+  if (is_size_of_result(v))
+    field.refuse("node " + std::to_string(v.node) + " is the size of a result, and has no data");
+  return v;
+}
+
+bool GraphReader::is_size_of_result(ValueRef v) const {
+  const Node& node = graph_->nodes[at(v.node)];
+  return node.op == &input_op && node.attrs.as<InputAttrs>().is_result_size;
+}
+
+ValueRef GraphReader::value_or_size_of(const JsonField& field, int region) const {
   if (field.is_list() && field.size() != 2) field.refuse("expected the number of a node, and of its output");
   const JsonField node = field.is_list() ? field[0] : field;
   ValueRef v{node.index(graph_->nodes.size()), 0};
@@ -208,8 +222,15 @@ void GraphReader::read_node(const JsonField& field) {
     node.op = op.op;
     node.where = where;
     node.placement = placement_of(field);
-    node.inputs = values_of(field, "in", region);
     node.attrs = attrs_of(field, op);
+    const auto* found = op.op == &nonzero_op ? node.attrs.get_if<NonzeroAttrs>() : nullptr;
+    if (found != nullptr && found->most < 0) {
+      const JsonField in = field.member("in");
+      if (in.size() == 2) node.inputs = {value_of(in[0], region), value_or_size_of(in[1], region)};
+      expect_size_of_result(field, node);
+    } else {
+      node.inputs = values_of(field, "in", region);
+    }
     if (is_branch(*op.op)) {
       read_branch(field, std::move(node));
     } else if (op.op == &while_op) {
@@ -222,6 +243,21 @@ void GraphReader::read_node(const JsonField& field) {
   }
   read_remarks(field, graph_->nodes[id]);
   expect_same_outputs(field, graph_->nodes[id]);
+}
+
+// The program gives the input the size that a step finds, so that nothing else may have it. Gradients of branches have
+// copies of the node, which find the same.
+void GraphReader::expect_size_of_result(const JsonField& field, const Node& node) {
+  const JsonField in = field.member("in");
+  if (node.inputs.size() != 2) in.refuse("expected a value and the size of the result");
+  const int size = node.inputs[1].node;
+  if (!is_size_of_result(node.inputs[1])) in[1].refuse("is no input that stands for the size of a result");
+  const Bucket& bucket = graph_->nodes[at(size)].attrs.as<InputAttrs>().dims[0].bucket;
+  if (bucket != node.attrs.as<NonzeroAttrs>().bucket) in[1].refuse("has another bucket than the result");
+  const auto [known, is_first] = sized_.emplace(size, static_cast<int>(graph_->nodes.size()));
+  if (is_first) return;
+  const std::optional<JsonField> copy_of = field.find("copy_of");
+  if (!copy_of || copy_of->index(graph_->nodes.size()) != known->second) in[1].refuse("is the size of another result");
 }
 
 void GraphReader::read_remarks(const JsonField& field, Node& node) {

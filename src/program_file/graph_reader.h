@@ -42,6 +42,7 @@ class GraphReader {
   void read_counter(const JsonField& field, const Node& node, Region& body);
   void read_remarks(const JsonField& field, Node& node);
   void expect_same_outputs(const JsonField& field, const Node& node) const;
+  void expect_size_of_result(const JsonField& field, const Node& node);
   void read_results();
   void read_numbers();
   void read_update(const JsonField& field);
@@ -53,9 +54,11 @@ class GraphReader {
   Placement placement_of(const JsonField& field) const;
   // "at", or the member of another name.
   Where place_of(const JsonField& field, std::string_view name = "at") const;
-  // A value that nodes of this region may use.
+  // A value that nodes of this region may use: not the size of a result, which has no data.
   ValueRef value_of(const JsonField& field, int region) const;
   std::vector<ValueRef> values_of(const JsonField& field, std::string_view name, int region) const;
+  ValueRef value_or_size_of(const JsonField& field, int region) const;
+  bool is_size_of_result(ValueRef v) const;
   Region& region(int number) { return graph_->regions[static_cast<std::size_t>(number)]; }
   void expect_predicate(const JsonField& field, ValueRef v) const;
   void expect_type(const JsonField& field, ValueRef v, const TensorType& wanted) const;
@@ -70,6 +73,7 @@ class GraphReader {
   std::map<std::string, std::shared_ptr<const Tensor>, std::less<>> constants_;  // by tensor
   std::vector<std::size_t> owners_;  // by region: the node that it is a body of; of region 0: the end
   std::optional<JsonField> regions_;
+  std::map<int, int> sized_;  // by input that holds the size of a result: the node that makes this result
 };
 
 }  // namespace graphsink

@@ -44,7 +44,8 @@ void GraphReader::read_input(const JsonField& field, const JsonField& attrs, con
     const JsonField of = attrs.member("size_of");
     const Node& other = graph_->nodes[at(of.index(graph_->nodes.size()))];
     const auto* sized = other.op == &input_op ? other.attrs.get_if<InputAttrs>() : nullptr;
-    if (sized == nullptr || sized->size_of >= 0 || form.axis < 0 || at(form.axis) >= sized->dims.size())
+    if (sized == nullptr || sized->size_of >= 0 || sized->is_result_size || form.axis < 0 ||
+        at(form.axis) >= sized->dims.size())
       of.refuse("is no input with an axis " + std::to_string(form.axis));
   }
   const bool is_size = form.is_result_size && form.dtype == DType::u8 && form.dims.size() == 1 && has_open;

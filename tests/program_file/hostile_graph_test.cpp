@@ -260,6 +260,40 @@ TEST_F(HostileGraph, LoopsThatRunToTheirLimit) {
   });
 }
 
+// The program changes the size of such an input: nothing else may have it.
+TEST_F(HostileGraph, SizesThatStepsFind) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4)}), y = g.input("y", u8, {open(4)});
+  g.output("a", nonzero(greater(x, 0.0), multiples_of(2)).values);
+  g.output("b", nonzero(less(x, 0.0), multiples_of(2)).values);
+  g.output("y", cast(y, f32));
+  use(g);
+  ASSERT_EQ(message(form_.dump()), "");
+  std::vector<std::size_t> sizes, found;
+  for (std::size_t i = 0; i < form_["nodes"].size(); ++i) {
+    const json& n = form_["nodes"][i];
+    if (n.contains("attrs") && n["attrs"].value("is_result_size", false)) sizes.push_back(i);
+    if (form_["ops"][n["op"].get<std::size_t>()][0] == "nonzero") found.push_back(i);
+  }
+  ASSERT_EQ(sizes.size(), 2u);
+  ASSERT_EQ(found.size(), 2u);
+  const auto refused = [&](const std::string& problem, const std::function<void(json&)>& change) {
+    const std::string node = "nodes[" + std::to_string(found[1]) + "].in";
+    expect_refused(node + problem, [&](json& f) { change(f["nodes"][found[1]]); });
+  };
+  refused("[1]: is no input that stands for the size", [&](json& n) { n["in"][1] = y.node(); });
+  refused("[1]: is no input that stands for the size", [&](json& n) { n["in"][1] = n["in"][0]; });
+  refused("[1]: is the size of another result", [&](json& n) { n["in"][1] = sizes[0]; });
+  refused("[1]: has another bucket than the result", [](json& n) { n["attrs"]["bucket"] = "multiples of 4"; });
+  refused(": expected a value and the size", [](json& n) { n["in"].erase(1); });
+  refused("[0]: node " + std::to_string(sizes[1]) + " is the size of a result, and has no data",
+          [&](json& n) { n["in"][0] = sizes[1]; });
+  expect_node_refused("cast", ".in[0]", "node " + std::to_string(sizes[0]) + " is the size of a result",
+                      [&](json& n) { n["in"][0] = sizes[0]; });
+  expect_refused("outputs[2].value: node " + std::to_string(sizes[0]) + " is the size of a result",
+                 [&](json& f) { f["outputs"][2]["value"] = sizes[0]; });
+}
+
 TEST_F(HostileGraph, Results) {
   expect_refused("graph, variables[0].tensor: the file has no tensor",
                  [](json& g) { g["variables"][0]["tensor"] = "nothing"; });
