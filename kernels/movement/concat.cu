@@ -226,8 +226,9 @@ void infer_split(InferArgs& a) {
   int axis = axis_from_front(a, attrs.axis, a.in(0).shape.rank());
   Shape shape = a.in(0).shape;
   std::vector<std::int64_t> sizes = attrs.sizes;
-  constexpr std::int64_t kMostParts = std::int64_t{1} << 20;
-  if (attrs.parts > kMostParts) a.fail("makes more than 2^20 parts", "make fewer");
+  // Files have the number alone, and a few bytes must not take much memory.
+  constexpr std::int64_t kMostParts = std::int64_t{1} << 16;
+  if (attrs.parts > kMostParts) a.fail("makes more than 2^16 parts", "make fewer");
   if (attrs.parts > 0) sizes.assign(static_cast<std::size_t>(attrs.parts), shape[axis] / attrs.parts);
   bool fits = !sizes.empty();
   std::int64_t rest = shape[axis];

@@ -15,6 +15,7 @@
 #include "base/number_text.h"
 #include "ir/bound_node.h"
 #include "ir/graph_data.h"
+#include "ir/infer.h"
 
 namespace graphsink {
 
@@ -200,8 +201,10 @@ const TensorType& InferArgs::in(int i) const {
 
 void InferArgs::fail(const std::string& problem, const std::string& remedy) const {
   std::string text = problem;
-  const std::size_t listed = listed_ < 0 ? inputs_.size() : at(listed_);
+  constexpr std::size_t kMostListed = 16;
+  const std::size_t all = listed_ < 0 ? inputs_.size() : at(listed_), listed = std::min(all, kMostListed);
   for (std::size_t i = 0; i < listed; ++i) text += (i ? ", " : ": ") + to_string(inputs_[i]);
+  if (listed < all) text += ", and " + std::to_string(all - listed) + " more";
   throw Error(std::string(op_), where_, text, remedy);
 }
 
@@ -321,12 +324,17 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
   return values;
 }
 
-void infer_node(GraphData& graph, Node& node) {
+void infer_node(GraphData& graph, Node& node) { infer_node(graph, node, {}); }
+
+void infer_node(GraphData& graph, Node& node, std::optional<std::size_t> outputs) {
   const OpDef& op = *node.op;
   std::vector<TensorType> types;
   for (ValueRef input : node.inputs) types.push_back({graph.type(input).dtype, graph.type(input).shape.examples()});
   InferArgs infer(op.name, types, node.attrs, node.where);
   infer_outputs(op, infer);
+  if (outputs && infer.outputs().size() != *outputs)
+    infer.fail("makes " + std::to_string(infer.outputs().size()) + " outputs, not " + std::to_string(*outputs),
+               "build the node anew");
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (access_of(op, i, types.size()) != Access::write) continue;
     refuse_early_commit(graph, op, infer);

@@ -237,7 +237,8 @@ void GraphReader::read_node(const JsonField& field) {
       read_loop(field, std::move(node));
     } else {
       if (node.inputs.empty()) field.refuse("has no operands");
-      field.guard([&] { infer_node(*graph_, node); });
+      const std::size_t outputs = field.member("out").size();
+      field.guard([&] { infer_node(*graph_, node, outputs); });
       graph_->add_node(std::move(node));
     }
   }
@@ -276,9 +277,12 @@ void GraphReader::expect_same_outputs(const JsonField& field, const Node& node) 
   bool is_same = out.size() == node.outputs.size();
   for (std::size_t i = 0; is_same && i < out.size(); ++i) is_same = out[i].text() == to_string(node.outputs[i]);
   if (is_same) return;
+  constexpr std::size_t kMostListed = 200;  // bytes of the text
   std::string made;
-  for (const TensorType& type : node.outputs) made += (made.empty() ? "" : ", ") + to_string(type);
-  out.refuse("the op " + in_quotes(node.op->name) + " makes " + (made.empty() ? "nothing" : made));
+  for (std::size_t i = 0; i < node.outputs.size() && made.size() <= kMostListed; ++i)
+    made += (made.empty() ? "" : ", ") + to_string(node.outputs[i]);
+  out.refuse("the op " + in_quotes(node.op->name) + " makes " +
+             (made.empty() ? "nothing" : shortened(made, kMostListed)));
 }
 
 void GraphReader::read_results() {

@@ -294,6 +294,23 @@ TEST_F(HostileGraph, SizesThatStepsFind) {
                  [&](json& f) { f["outputs"][2]["value"] = sizes[0]; });
 }
 
+// The number of parts of a split() is a few bytes of the file.
+TEST_F(HostileGraph, OutputsThatAreNotListed) {
+  Graph g;
+  Value x = g.input("x", f32, {open(1 << 16)});
+  g.output("y", split(x, 2, 0)[0]);
+  use(g);
+  ASSERT_EQ(message(form_.dump()), "");
+  const auto parts = [&](std::int64_t number) { return [=](json& n) { n["attrs"]["parts"] = number; }; };
+  expect_node_refused("split", "", "split: makes 65536 outputs, not 2", parts(1 << 16));
+  expect_node_refused("split", "", "split: makes more than 2^16 parts", parts(1 << 20));
+  json changed = form_;
+  json& n = changed["nodes"][node("split")];
+  n["attrs"]["parts"] = 1 << 12;
+  n["out"] = std::vector<std::string>(1 << 12, "f32[1]");
+  EXPECT_LT(message(changed.dump()).size(), 500u);
+}
+
 TEST_F(HostileGraph, Results) {
   expect_refused("graph, variables[0].tensor: the file has no tensor",
                  [](json& g) { g["variables"][0]["tensor"] = "nothing"; });
