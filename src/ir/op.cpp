@@ -347,6 +347,9 @@ void infer_node(GraphData& graph, Node& node, std::optional<std::size_t> outputs
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> args, Attrs attrs, Placement placement) {
   std::vector<Value> inputs = operand_values(op.name, args);
   Where where = args.empty() ? Where() : args[0].where();
+  if (placement.device < 0)
+    throw Error(std::string(op.name), where, "its placement is on_device(" + std::to_string(placement.device) + ")",
+                "give the number of one of the program's devices, 0 for its target");
   std::shared_ptr<GraphData> graph = inputs[0].graph();
   if (graph->run_now) return graph->run_now(op, inputs, attrs, placement, where);
 

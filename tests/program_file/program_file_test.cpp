@@ -358,6 +358,15 @@ TEST(ProgramFileNames, AFileOfVersion1IsRead) {
   }
 }
 
+// Files have no such number, so none may be built.
+TEST(ProgramFileNames, OfDevicesAreAtLeast0) {
+  Graph g;
+  Value x = g.input("x", f32, {2});
+  EXPECT_HAS(refusal([&] { (void)relu(x, on_device(-3)); }), "its placement is on_device(-3)");
+  g.output("y", relu(x, on_device(3)));
+  EXPECT_EQ(through_file(g).graph.data()->nodes.back().placement, on_device(3));
+}
+
 TEST(ProgramFileNames, OfInputsMustDiffer) {
   Graph g;
   g.input("x", f32, {2});
