@@ -161,7 +161,9 @@ double JsonField::real() const {
   const std::string& text = json_->get_ref<const std::string&>();
   std::uint64_t bits = 0;
   const char* end = text.data() + text.size();
-  const bool has_bits = text.starts_with(kBits) && text.size() > kBits.size();
+  constexpr std::size_t kMostDigits = 16;
+  const bool has_bits =
+      text.starts_with(kBits) && text.size() > kBits.size() && text.size() <= kBits.size() + kMostDigits;
   if (!has_bits || std::from_chars(text.data() + kBits.size(), end, bits, 16).ptr != end)
     refuse("expected a number, or \"0x\" and its bits, seen " + in_quotes(text));
   return std::bit_cast<double>(bits);

@@ -133,6 +133,8 @@ TEST_F(HostileGraph, Attributes) {
   expect_node_refused("slice", "", "slice: ", [](json& n) { n["attrs"]["begins"] = json::array({0, 0, 0, 0, 0}); });
   expect_node_refused("dropout", ".attrs.probability", "expected a number, or \"0x\"",
                       [](json& n) { n["attrs"]["probability"] = "0xz"; });
+  expect_node_refused("dropout", ".attrs.probability", "expected a number, or \"0x\"",
+                      [](json& n) { n["attrs"]["probability"] = "0x10000000000000000"; });
   expect_node_refused("dropout", "", "dropout: the probability is",
                       [](json& n) { n["attrs"]["probability"] = "0x7ff8000000000000"; });
   expect_node_refused("tanh", ".attrs", "the op \"tanh\" has none", [](json& n) { n["attrs"] = json::object(); });
