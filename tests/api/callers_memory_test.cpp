@@ -1,6 +1,7 @@
 // Programs whose inputs, outputs and Variables are in memory of the caller.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -151,6 +152,30 @@ TEST_P(CallersMemoryTest, OfAVariableIsSharedByItsPrograms) {
   ten.sync();
   EXPECT_EQ(weights.read(), (std::vector<float>{34, 34}));
   EXPECT_EQ(one.memory().variables, 0u);
+}
+
+TEST_P(CallersMemoryTest, OfAVariableIsKeptByTheOwnerOfTheLastCall) {
+  const auto theirs = std::make_shared<TheirMemory>(memory(3));
+  theirs->write({1, 2, 3});
+  const auto owner = [&] { return std::shared_ptr<const void>(theirs->address(), [kept = theirs](const void*) {}); };
+  auto first = owner(), second = owner();
+  const std::weak_ptr<const void> is_first = first, is_second = second;
+  {
+    Graph g;
+    Variable w("w", Tensor(f32, {3}));
+    g.assign(w, g.value(w) + 1.0);
+    {
+      Program p = compile(g);
+      p.bind_memory(w, theirs->address(), theirs->bytes(), std::move(first));
+      p.bind_memory(w, theirs->address(), theirs->bytes(), std::move(second));
+      p.bind_memory(w, theirs->address(), theirs->bytes());
+      EXPECT_TRUE(is_first.expired());
+      p.run();
+    }
+    EXPECT_FALSE(is_second.expired());  // the Variable still lives there
+    EXPECT_EQ(w.read().at(2), 4.0);
+  }
+  EXPECT_TRUE(is_second.expired());
 }
 
 TEST_P(CallersMemoryTest, ThatDoesNotFitIsRefused) {
