@@ -44,7 +44,7 @@ void run(const char* path, int steps) {
     program.write(value, made_up({value.dtype(), slices}, seed++));
   }
   program.run(gs::sink, {.steps = steps});
-  for (const auto& [name, type] : loaded.records)
+  for (const auto& [name, value] : loaded.records)
     std::cout << name << " after " << program.steps() << " steps: " << program.records<double>(name).back() << "\n";
 }
 

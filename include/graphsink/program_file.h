@@ -34,9 +34,8 @@ struct ReadGraphOptions : GraphFileOptions {};
 // A graph that was read from a file.
 struct LoadedGraph {
   Graph graph;
-  std::map<std::string, Value, std::less<>> inputs, feeds;  // by name
-  std::map<std::string, TensorType, std::less<>> records;   // the type of one value, by name
-  std::vector<std::string> outputs;                         // names
+  // By name. A record's Value is one value of it, and may be used like any other, for example by grad().
+  std::map<std::string, Value, std::less<>> inputs, feeds, records, outputs;
   std::vector<Variable> variables;  // all that the graph uses, in the order in which it first did
   std::int64_t step = 0;            // WriteGraphOptions::step
   std::map<std::string, std::string, std::less<>> metadata{};

@@ -150,8 +150,9 @@ nb::object handle_of(const LoadedGraph& loaded) {
   GraphHandle handle{loaded.graph};
   handle.names->inputs.insert(loaded.inputs.begin(), loaded.inputs.end());
   handle.names->inputs.insert(loaded.feeds.begin(), loaded.feeds.end());
-  for (const auto& [name, type] : loaded.records) {
-    const std::span<const std::int64_t> sizes = type.shape.dims();
+  for (const auto& [name, value] : loaded.records) {
+    const Shape shape = value.shape();
+    const std::span<const std::int64_t> sizes = shape.dims();
     handle.names->records[name].assign(sizes.begin(), sizes.end());
   }
   return nb::cast(std::move(handle));
@@ -167,15 +168,11 @@ void bind_program_files(nb::module_& m) {
           "feeds", [](const LoadedGraph& self) { return dict_of(self.feeds); },
           nb::sig("def feeds(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "records",
-          [](const LoadedGraph& self) {
-            nb::dict all;
-            for (const auto& [name, type] : self.records) all[name.c_str()] = nb::make_tuple(type.dtype, type.shape);
-            return all;
-          },
-          nb::sig("def records(self) -> dict[str, tuple[graphsink._types.DType, tuple[int, ...]]]"),
-          "The dtype and the shape of one value of each record, by name.")
-      .def_ro("outputs", &LoadedGraph::outputs, "Their names.")
+          "records", [](const LoadedGraph& self) { return dict_of(self.records); },
+          nb::sig("def records(self) -> dict[str, Value]"), "One value of each record, by name.")
+      .def_prop_ro(
+          "outputs", [](const LoadedGraph& self) { return dict_of(self.outputs); },
+          nb::sig("def outputs(self) -> dict[str, Value]"))
       .def_ro("variables", &LoadedGraph::variables, "All that the graph uses, in the order in which it first did.")
       .def_ro("step", &LoadedGraph::step, "The step that training goes on with: give it to Program.set_steps().")
       .def_prop_ro(

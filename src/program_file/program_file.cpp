@@ -76,8 +76,8 @@ LoadedGraph read_graph(const std::filesystem::path& path, const ReadGraphOptions
   }
   GraphData& graph = *loaded.graph.data();
   find_inputs(loaded, file, where);
-  for (const NamedValue& record : graph.records) loaded.records.emplace(record.name, graph.type(record.value));
-  for (const NamedValue& output : graph.outputs) loaded.outputs.push_back(output.name);
+  for (const NamedValue& record : graph.records) loaded.records.emplace(record.name, graph.value(record.value));
+  for (const NamedValue& output : graph.outputs) loaded.outputs.emplace(output.name, graph.value(output.value));
   for (const VariableUse& use : graph.variables) loaded.variables.push_back(use.variable);
   return loaded;
 }

@@ -41,7 +41,8 @@ def test_a_program_goes_on_from_a_file_with_the_same_bits(device, tmp_path):
     for mode in gs.Mode:
         loaded = gs.read_graph(tmp_path / "model")
         assert loaded.step == 5 and loaded.metadata["name"] == "small"
-        assert set(loaded.feeds) == {"x", "t"} and loaded.records["row"] == (np.dtype("float32"), (16,))
+        assert set(loaded.feeds) == {"x", "t"} and set(loaded.outputs) == {"norm"}
+        assert (loaded.records["row"].dtype, loaded.records["row"].shape) == (np.dtype("float32"), (16,))
         again = gs.compile(loaded.graph, device)
         again.set_steps(loaded.step)
         feed(again, 7)
@@ -53,6 +54,23 @@ def test_a_program_goes_on_from_a_file_with_the_same_bits(device, tmp_path):
     feed(program, 7)
     program.run(steps=7)
     assert np.array_equal(program.records("loss"), expected[0])
+
+
+def test_a_graph_from_a_file_is_built_further(device, tmp_path):
+    graph = gs.Graph()
+    x, w = graph.input("x", gs.f32, (3,)), gs.Variable("w", np.array([1, 2, 3], np.float32))
+    y = gs.sum(x * w)
+    graph.output("y", y)
+    graph.record("square", y * y)
+    gs.write_graph(tmp_path / "model", graph)
+    loaded = gs.read_graph(tmp_path / "model")
+    loaded.graph.output("dy", gs.grad(loaded.outputs["y"], loaded.variables[0]))
+    loaded.graph.output("ds", gs.grad(loaded.records["square"], loaded.variables[0]))
+    program = gs.compile(loaded.graph, device)
+    program.write("x", np.array([1, 0, 2], np.float32))
+    program.run()
+    assert program.output("dy").tolist() == [1, 0, 2]
+    assert program.output("ds").tolist() == [14, 0, 28]
 
 
 def test_a_graph_with_functions_of_python_is_refused(tmp_path):
