@@ -43,13 +43,16 @@ struct LoadedGraph {
 
 // Writes the graph and the values that its Variables have now, so that read_graph() makes a graph of them whose
 // programs compute the same bits in every mode: nodes keep their numbers, from which random ops draw. Waits for the
-// programs that use the Variables, as Variable::read() does.
+// programs that use the Variables, and reads one after the other, as Variable::read() does: no other thread may run
+// steps that assign them meanwhile, or the file has values of different steps.
 //
 // The file is a safetensors file, and is replaced as write_checkpoint() replaces one. Its tensors are the Variables, by
-// their names, and the constants, as "graphsink.constant.0" and so on; of Variables with equal names all but the first
-// get a number behind the name. The graph itself is JSON in its metadata, "graphsink.graph", with the version of its
-// form. Scopes and source lines are kept. Not in the file: options of compile(), such as the seed, and which device
-// runs it.
+// their names, and the constants, as "graphsink.constant.0" and so on. The second Variable named "w" is the tensor
+// "variable w 2", the third "variable w 3"; a Variable whose name begins with "graphsink.constant." or is
+// "__metadata__" is called "variable", its name and a number, too. Read from the file, each has its own name again. The
+// graph itself is JSON in its metadata, "graphsink.graph", with the version of its form. Scopes and source lines are
+// kept; in the paths of source files, bytes that are not UTF-8 become U+FFFD. Not in the file: options of compile(),
+// such as the seed, and which device runs it.
 //
 // Throws Error as write_checkpoint() does; for a graph with an op that is neither built-in nor in `ops`; where a body
 // of a loop or branch is still under construction, or was left by an exception; for two inputs of one name; and for a

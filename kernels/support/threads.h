@@ -21,7 +21,8 @@ struct alignas(sizeof(T) * kPack < 16 ? sizeof(T) * kPack : 16) Pack {
 };
 
 // Calls of_pack(p) for elements [p * kPack, (p + 1) * kPack), and of_element(i) for those of [0, size) that are left.
-// Tensors can be read in packs, because buffers are aligned to 256 bytes and a view begins where its buffer does.
+// Tensors can be read in packs, because buffers are aligned to at least 64 bytes, which is more than a Pack has, and a
+// view begins where its buffer does.
 template <class OfPack, class OfElement>
 __device__ inline void for_each_pack(std::int64_t size, const OfPack& of_pack, const OfElement& of_element) {
   const std::int64_t packs = size / kPack;
