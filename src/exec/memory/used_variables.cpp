@@ -64,7 +64,7 @@ void UsedVariables::use_memory(const Variable& variable, std::shared_ptr<void> m
   VariableData& data = *variable.data();
   std::lock_guard lock(data.lock);
   if (auto home = std::static_pointer_cast<DeviceVariable>(data.storage)) {
-    if (home->address() == memory.get()) return home->keep(std::move(memory));
+    if (home->address() == memory.get()) return home->keep(memory);
     throw Error("bind_memory", where, "the Variable \"" + variable.name() + "\" has memory on a device already",
                 "call bind_memory() before any program that uses it is bound or run");
   }

@@ -27,9 +27,10 @@ class DeviceVariable : public VariableStorage {
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
   bool is_callers() const { return is_callers_; }  // the memory
-  // The caller has said once more that it is there: its owner, if it has one, now stands for the one of before.
-  void keep(Memory memory) {
-    if (is_callers_ && memory.use_count() > 0) memory_ = std::move(memory);
+  // The caller has said once more that it is there: its owner, if it has one, now stands for the one of before, which
+  // `memory` then holds, to be dropped without the lock.
+  void keep(Memory& memory) {
+    if (is_callers_ && memory.use_count() > 0) memory_.swap(memory);
   }
   // Registers the program of `gate` as a user.
   void add_user(const std::shared_ptr<RunGate>& gate);
