@@ -148,6 +148,20 @@ TEST_P(ProgramFile, OpenSizesBucketsAndFoundSizesComeBack) {
   expect_same(g, loaded, {{{x, numbers({7, 5}, 3)}}});
 }
 
+// The gradient has a copy of the node that finds the size, which uses the same one.
+TEST_P(ProgramFile, AFoundSizeInABranchWithAGradientComesBack) {
+  Graph g;
+  Value x = g.input("x", f32, {open(4)});
+  Variable w("w", Tensor({1.0f, 2.0f}));
+  Value y = if_(
+      greater(sum(x), 0.0), [&] { return sum(cast(nonzero(greater(x, 0.0)).values, f32)) * sum(g.value(w) * w); },
+      [&] { return sum(g.value(w)); });
+  g.output("y", y);
+  g.output("dw", grad(y, {w})[0]);
+  LoadedGraph loaded = through_file(g);
+  expect_same(g, loaded, {{{x, Tensor({1.0f, -1.0f, 2.0f, 3.0f, -4.0f, 5.0f})}}});
+}
+
 TEST_P(ProgramFile, ALoadedGraphCanBeBuiltFurther) {
   Graph g;
   Value x = g.input("x", f32, {3});
