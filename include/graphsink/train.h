@@ -112,8 +112,8 @@ struct TrainOptions {
 
   // Records of the program that are scalars: what on_step gets, and what `log` and the progress show.
   std::vector<std::string> records{};
-  // With `records` only: called for each step in order, once it was committed, by the thread that trains; later steps may be running. A call
-  // on the program in it may wait for them, and throw what has failed in them: let it pass.
+  // With `records` only. Called for each step in order, once it was committed, by the thread that trains; later steps
+  // may be running. A call on the program in it may wait for them, and throw what has failed in them: let it pass.
   std::function<void(const StepValues&)> on_step{};
   std::vector<StepAction> actions{};
 
