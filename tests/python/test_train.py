@@ -124,9 +124,11 @@ def test_options_that_do_not_fit_are_errors():
 
 
 def test_ctrl_c_ends_behind_the_launch_with_a_file(tmp_path):
-    """The process tells by a line when it is within the training, and is interrupted there."""
+    """The process tells by a line when it is within the training, and is interrupted there. A shell that starts the tests in
+    the background has it ignore interrupts."""
     program = textwrap.dedent(f"""
-        import sys
+        import signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         import graphsink as gs
         from test_train import Model
@@ -137,7 +139,10 @@ def test_ctrl_c_ends_behind_the_launch_with_a_file(tmp_path):
         print(result.end, result.steps == len(model.losses), result.saved != "")
     """)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "training\n"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=100)
+    try:
+        assert process.stdout.readline() == "training\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
     assert out == "TrainEnd.interrupted True True\n" and process.returncode == 0
