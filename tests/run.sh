@@ -351,7 +351,7 @@ check_python() {
     run_pytest emulated "PYTHONPATH=$GS_ROOT/build/emulated/python" || return 1
   fi
   gs_logged python.install "$python" -m pip install --no-build-isolation --no-deps --force-reinstall . \
-    -C build-dir=build/cpu -C cmake.define.GRAPHSINK_WERROR=ON || return 1
+    --config-settings=build-dir=build/cpu --config-settings=cmake.define.GRAPHSINK_WERROR=ON || return 1
   # python_expected lies beside the package only where CMake has built both.
   run_pytest cpu --ignore=tests/python/test_op_table.py --ignore=tests/python/test_models.py || return 1
   gs_logged python.types "$python" -m mypy --strict -p graphsink || return 1
