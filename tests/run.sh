@@ -363,7 +363,7 @@ check_python() {
 run_pytest() {
   local name=$1 variables=()
   shift
-  while [[ ${1:-} == *=* ]]; do
+  while [[ ${1:-} =~ ^[A-Z_]+= ]]; do
     variables+=("$1")
     shift
   done
