@@ -346,8 +346,10 @@ check_python() {
     return 0
   fi
   if [[ $sanitized == emulated ]]; then
+    local arguments=("${GS_CMAKE_ARGS[@]}")
     GS_CMAKE_ARGS+=(-DGRAPHSINK_PYTHON=ON "-DPython_EXECUTABLE=$python")
     gs_build emulated graphsink_python graphsink_python_stub python_expected || return 1
+    GS_CMAKE_ARGS=("${arguments[@]}") # later stages build no Python
     run_pytest emulated "PYTHONPATH=$GS_ROOT/build/emulated/python" || return 1
   fi
   gs_logged python.install "$python" -m pip install --no-build-isolation --no-deps --force-reinstall . \
