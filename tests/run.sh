@@ -17,7 +17,7 @@ needed_mebibytes=10000 # for the build folders of the CI tier
 usage() {
   cat <<TEXT
 usage: tests/run.sh [--full] [--build PRESET] [--help]
-  (nothing)        the CI tier, below; it is meant to take 45 minutes on 2 cores with an empty compiler cache, takes
+  (nothing)        the CI tier, below; it takes about 65 minutes on 2 cores with an empty compiler cache,
                    longer on slow machines, and says what each stage took
   --full           all of it with the long counts, in hours
   --build PRESET   installs what is missing and builds PRESET with tests, samples and bench; runs nothing
@@ -342,7 +342,7 @@ check_cpu() {
 check_python() {
   local environment=$GS_ROOT/build/python-env python=$GS_ROOT/build/python-env/bin/python
   if ! gs_python_environment "$environment" -r python/requirements.txt; then
-    skip 'the Python package' 'pip could not install python/requirements.txt, see build/logs/python.packages.log'
+    skip 'the Python package' 'its environment could not be made: see above, and build/logs/python.packages.log'
     return 0
   fi
   if [[ $sanitized == emulated ]]; then
@@ -369,7 +369,7 @@ run_pytest() {
     variables+=("$1")
     shift
   done
-  gs_logged "python.$name" env "${variables[@]}" "$python" -m pytest -q -p no:cacheprovider -p no:faulthandler tests/python "$@" ||
+  gs_logged "python.$name" timeout 900 env "${variables[@]}" "$python" -m pytest -q -p no:cacheprovider -p no:faulthandler tests/python "$@" ||
     return 1
   tail -n 1 "$GS_LOGS/python.$name.log"
 }

@@ -21,24 +21,25 @@ from graphsink._core import Checkpoint, Eager, Graph, Program, Restored, Value, 
 from graphsink import _trees
 from graphsink._context import current_eager as _current_eager
 from graphsink._context import current_graph as current_graph, eager as eager
+from graphsink._context import wait_for_programs as _wait_for_programs
 from graphsink._control import grad as grad, if_ as if_, scan as scan, switch_ as switch_, while_ as while_
 from graphsink._data import Loader as Loader, batches as batches, source_of as source_of, tensor_source as tensor_source
-from graphsink._context import wait_for_programs as _wait_for_programs
+from graphsink._data import _program_of
 from graphsink._error import Error as Error
 from graphsink._host_op import HostOp as HostOp, host_op as host_op
 from graphsink._optim import (
     Adamw as Adamw, ParameterGroup as ParameterGroup, Sgd as Sgd, adamw as adamw, apply as apply,
     exponential_average as exponential_average, sgd as sgd
 )
-from graphsink._program import Step as Step, Traced as Traced, feed as feed, input as input, program as program
+from graphsink._program import TracedProgram as TracedProgram, Traced as Traced, feed as feed, input as input, program as program
 from graphsink._train import evaluate as evaluate, train as train
 from graphsink._types import bf16 as bf16
 
 # What the modules of the package call, and no user.
 for _name in ("HostFunction", "LoaderCore", "adamw_groups", "annotations", "exponential_average_values", "grad_values", "here",
-              "host_op_values", "if_values", "require_dtype",
-              "restore_program", "restore_variables", "run_evaluation", "run_training", "scan_values", "set_package_folder", "sgd_groups",
-              "snapshot_program", "snapshot_variables", "switch_values", "tensor_source_of", "while_values"):
+              "host_op_values", "if_values", "require_dtype", "restore_program", "restore_variables", "run_evaluation", "run_training",
+              "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "switch_values",
+              "tensor_source_of", "while_values"):
     globals().pop(_name, None)
 
 _atexit.register(_wait_for_programs)
@@ -90,15 +91,14 @@ def variables(tree: _Any, prefix: str = "") -> _Any:
     return _trees.like(tree, iter(made))
 
 
-def snapshot(of: Program | Step | _Any) -> Checkpoint:
+def snapshot(of: Program | TracedProgram | _Any) -> Checkpoint:
     """Copies the Variables of a program, and the number of its next step; or those of a tree of Variables."""
-    of = getattr(of, "program", of)
-    if isinstance(of, Program):
-        return _core.snapshot_program(of)
+    if isinstance(of, (Program, TracedProgram)):
+        return _core.snapshot_program(_program_of(of))
     return _core.snapshot_variables(_trees.leaves(of))
 
 
-def restore(to: Program | Step | _Any, checkpoint: Checkpoint, *, allow_missing: bool = False, allow_unused: bool = False,
+def restore(to: Program | TracedProgram | _Any, checkpoint: Checkpoint, *, allow_missing: bool = False, allow_unused: bool = False,
             convert: bool = False, without_step: bool = False, log: _Any = None) -> Restored:
     """Writes each tensor to the Variable of the same name, of a program, whose step becomes that of the checkpoint, or of a
     tree of Variables. Everything is checked before anything is written.
@@ -106,31 +106,30 @@ def restore(to: Program | Step | _Any, checkpoint: Checkpoint, *, allow_missing:
     allow_missing: Variables that are not in the checkpoint keep their values. allow_unused: tensors without a Variable are
     ignored. convert: elements are converted to the Variable's dtype. without_step: a program keeps its step. log: a function
     that takes warnings."""
-    to = getattr(to, "program", to)
-    if isinstance(to, Program):
-        return _core.restore_program(to, checkpoint, allow_missing=allow_missing, allow_unused=allow_unused, convert=convert,
+    if isinstance(to, (Program, TracedProgram)):
+        return _core.restore_program(_program_of(to), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused, convert=convert,
                                      without_step=without_step, log=log)
     return _core.restore_variables(_trees.leaves(to), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused,
                                    convert=convert, log=log)
 
 
-def save(path: _Any, of: Program | Step | _Any, metadata: _Mapping[str, str] | None = None) -> None:
+def save(path: _Any, of: Program | TracedProgram | _Any, metadata: _Mapping[str, str] | None = None) -> None:
     """Writes snapshot(of) to a safetensors file, so that after a crash the file is the one before or the new one."""
     copied = snapshot(of)
     write = Checkpoint(copied.tensors, {**copied.metadata, **(metadata or {})})
     _core.write_checkpoint(path, write)
 
 
-def load(path: _Any, to: Program | Step | _Any, **options: _Any) -> Restored:
+def load(path: _Any, to: Program | TracedProgram | _Any, **options: _Any) -> Restored:
     """restore(to, read_checkpoint(path))."""
     return restore(to, _core.read_checkpoint(path), **options)
 
 
-def state_dict(of: Program | Step | _Any) -> dict[str, _Any]:
+def state_dict(of: Program | TracedProgram | _Any) -> dict[str, _Any]:
     """The Variables of a program, or of a tree, as arrays by name."""
     return {name: made.numpy() for name, made in snapshot(of).tensors.items()}
 
 
-def load_state_dict(to: Program | Step | _Any, state: _Mapping[str, _Any], **options: _Any) -> Restored:
+def load_state_dict(to: Program | TracedProgram | _Any, state: _Mapping[str, _Any], **options: _Any) -> Restored:
     """Writes arrays, such as those of a state_dict() of PyTorch on the CPU, to the Variables of the same names."""
     return restore(to, Checkpoint({name: data for name, data in state.items()}), without_step=True, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphsink import _core
-from graphsink._program import Step
+from graphsink._program import TracedProgram
 
 
 def tensor_source(tensors: Mapping[str, Any]) -> _core.Source:
@@ -76,7 +76,7 @@ class Loader:
     Used by the thread that uses the program. What the source or `prepare` raises, next() raises in the place of the batch.
     """
 
-    def __init__(self, program: _core.Program | Step, source: Any, order: _core.SampleOrder,
+    def __init__(self, program: _core.Program | TracedProgram, source: Any, order: _core.SampleOrder,
                  feeds: Mapping[str, Any] | None = None, *, steps_per_launch: int = 1, workers: int = 1, ahead: int = 2,
                  when_starved: _core.WhenStarved = _core.WhenStarved.wait,
                  prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
@@ -132,11 +132,11 @@ def _close_all() -> None:
         loader.close()
 
 
-def _program_of(program: _core.Program | Step) -> _core.Program:
-    return program.program if isinstance(program, Step) else program
+def _program_of(program: _core.Program | TracedProgram) -> _core.Program:
+    return program.program if isinstance(program, TracedProgram) else program
 
 
-def batches(program: _core.Program | Step, iterable: Iterable[Any], feeds: Iterable[str] | None = None, *,
+def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], feeds: Iterable[str] | None = None, *,
             steps_per_launch: int = 1) -> Iterator[int]:
     """Feeds a program from any iterable of batches, such as a torch.utils.data.DataLoader:
 

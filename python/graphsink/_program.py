@@ -41,7 +41,7 @@ def feed(dtype: DTypeLike, *dims: Any) -> Any:
     return _input_type(dtype, dims, True)
 
 
-class Step:
+class TracedProgram:
     """A traced function on a device: a Program whose inputs and feeds are the parameters of the function."""
 
     def __init__(self, program: _core.Program, graph: _core.Graph, result: Any, output_names: list[str]):
@@ -88,7 +88,7 @@ class Traced:
         self._function = function
         self._target = target
         self._options = options
-        self._steps: dict[Any, Step] = {}
+        self._steps: dict[Any, TracedProgram] = {}
         self._lock = threading.RLock()
         self._of_classes: dict[type, Traced] = {}
         if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -139,14 +139,14 @@ class Traced:
             result = self._function(**arguments)
             return graph, result, _add_outputs(graph, result)
 
-    def compile(self, target: _core.DeviceId | None = None, **options: Any) -> Step:
+    def compile(self, target: _core.DeviceId | None = None, **options: Any) -> TracedProgram:
         """Traces the function, whose parameters must have types, and compiles it: see gs.compile() for the options."""
         return self._compile(None, target if target is not None else self._target, {**self._options, **options})
 
-    def _compile(self, types: dict[str, InputType] | None, target: _core.DeviceId | None, options: dict[str, Any]) -> Step:
+    def _compile(self, types: dict[str, InputType] | None, target: _core.DeviceId | None, options: dict[str, Any]) -> TracedProgram:
         graph, result, names = self.trace(types)
         made = _core.compile(graph, target if target is not None else _core.cpu(), **options)
-        return Step(made, graph, result, names)
+        return TracedProgram(made, graph, result, names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters

@@ -12,10 +12,10 @@ from typing import Any
 
 from graphsink import _core
 from graphsink._data import Loader, _program_of
-from graphsink._program import Step
+from graphsink._program import TracedProgram
 
 
-def evaluate(program: _core.Program | Step, loader: Loader, metrics: Sequence[_core.Metric | str],
+def evaluate(program: _core.Program | TracedProgram, loader: Loader, metrics: Sequence[_core.Metric | str],
              mode: _core.Mode = _core.Mode.sink) -> dict[str, float]:
     """Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records, such as the
     mean of "accuracy". The program may share Variables with one that is trained."""
@@ -23,7 +23,7 @@ def evaluate(program: _core.Program | Step, loader: Loader, metrics: Sequence[_c
     return _core.run_evaluation(_program_of(program), loader.core, wanted, mode)
 
 
-def train(program: _core.Program | Step, loader: Loader, *, steps: int = 0, epochs: int = 0,
+def train(program: _core.Program | TracedProgram, loader: Loader, *, steps: int = 0, epochs: int = 0,
           mode: _core.Mode = _core.Mode.sink, steps_per_launch: int = 0, longest_launch: int = 100,
           records: Sequence[str] | str = (), on_step: Callable[[int, tuple[float, ...]], None] | None = None,
           actions: Sequence[tuple[int, Callable[[int], None]]] = (),

@@ -150,8 +150,9 @@ std::uint64_t bytes_moved(const BoundNode& node);
 // does not fit into its input.
 void infer_outputs(const OpDef& op, InferArgs& a);
 // Finds the types of the node's outputs, in all trials of the graph, from its op, attributes and inputs, and notes that
-// it commits the Variables that it writes. Throws Error as emit() does. The node is not part of the graph yet.
-void infer_node(GraphData& graph, Node& node);
+// it commits the Variables that it writes. Throws Error as emit() does; and for a node of a file, which has `outputs`
+// outputs, if the op makes another number of them, before other sizes are tried. The node is not part of the graph yet.
+void infer_node(GraphData& graph, Node& node, std::optional<std::size_t> outputs = {});
 // True for ops that are part of the commit.
 inline bool writes_variables(const OpDef& op, std::size_t operands) {
   for (std::size_t i = 0; i < operands; ++i)

@@ -15,7 +15,6 @@
 #include "base/number_text.h"
 #include "ir/bound_node.h"
 #include "ir/graph_data.h"
-#include "ir/infer.h"
 
 namespace graphsink {
 
@@ -323,8 +322,6 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
   }
   return values;
 }
-
-void infer_node(GraphData& graph, Node& node) { infer_node(graph, node, {}); }
 
 void infer_node(GraphData& graph, Node& node, std::optional<std::size_t> outputs) {
   const OpDef& op = *node.op;

@@ -8,7 +8,6 @@
 #include "base/kept_text.h"
 #include "base/printable.h"
 #include "graphsink/control.h"
-#include "ir/infer.h"
 #include "kernels/movement/nonzero.h"
 
 namespace graphsink {

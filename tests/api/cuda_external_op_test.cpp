@@ -1,7 +1,9 @@
 // Kernels and libraries of the caller's as nodes of a graph.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <algorithm>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -224,6 +226,21 @@ TEST_F(CudaExternal, HasNoFunctionForAProgramOnTheCpu) {
   const std::string message = message_of([&] { compile(g); });
   EXPECT_TRUE(contains(message, "guest")) << message;
   EXPECT_TRUE(contains(message, "cuda_external_op_test.cpp:")) << message;
+}
+
+TEST_F(CudaExternal, OnTheHostSaysWhatItsCallsCost) {
+  Graph g;
+  Value x = g.input("x", i32, {});
+  ExternalOp op;
+  op.name = "guest on the host";
+  op.outputs = {{i32, {}}};
+  op.cpu = [](const CpuArgs& a) { *a.out<std::int32_t>(0) = *a.in<std::int32_t>(0); };
+  op.call_cost = "10 us for a lock";
+  g.output("y", external_op(std::move(op), {x + 1})[0] * 2);
+  const Program p = compile(g, {.target = cuda(0)});
+  const std::vector<Reason> reasons = p.plan().reasons;
+  const auto is_priced = [](const Reason& reason) { return reason.cost.ends_with(", 10 us for a lock"); };
+  EXPECT_EQ(std::count_if(reasons.begin(), reasons.end(), is_priced), 1) << p.explain();
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ def test_programs_tell_about_themselves(device: gs.DeviceId) -> None:
 
 # ---- Checkpoints
 
-def trained(device: gs.DeviceId, steps: int) -> tuple[gs.Step, dict[str, gs.Variable]]:
+def trained(device: gs.DeviceId, steps: int) -> tuple[gs.TracedProgram, dict[str, gs.Variable]]:
     parameters = gs.variables({"layer": {"w": np.array([1.0, 2.0], np.float32)}, "b": np.array(3.0, np.float32)})
 
     @gs.program
