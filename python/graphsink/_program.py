@@ -152,6 +152,8 @@ class Traced:
         """Runs one step with these arrays and returns arrays. The function is traced once for each signature; parameters
         without a type are inputs of the types of the arrays, and numbers, and lists of them, are f32. Given Values, of a
         graph that is being traced or of an Eager, it builds what it builds there, as a plain function does."""
+        if args and isinstance(args[0], type):  # from Python 3.13 on a classmethod passes its class so
+            return self.__get__(args[0])(*args[1:], **kwargs)
         if any(isinstance(leaf, _core.Value) for leaf in _trees.leaves([args, kwargs])):
             return self._function(*args, **kwargs)
         given = self._signature.bind(*args, **kwargs).arguments
