@@ -47,12 +47,11 @@ def test_trains_with_equal_bits_in_all_modes(device, mode, steps):
         expected.append((y * y).mean())
         v -= 0.1 * x.T @ (2 * y / y.size)
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
-    reference, other = training(gs.cpu())
+    reference, other = training(device)
     reference.write("x", data)
     reference.run(gs.interactive_serial, steps=8)
-    if device == gs.cpu():
-        assert losses == reference.records("loss").tolist()
-        assert (w.read() == other.read()).all()
+    assert losses == reference.records("loss").tolist()
+    assert (w.read() == other.read()).all()
 
 
 def test_several_outputs_dtypes_and_numbers(device):
