@@ -3,6 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+#include <string_view>
+
 #include "arrays.h"
 #include "casters.h"
 #include "handles.h"
@@ -18,6 +21,9 @@ const GraphHandle& current_graph(const Where& where, const char* op = "operand")
 // The Value that an operand stands for; that of a Variable belongs to the graph that is being traced.
 Value value_of(const Operand& operand, const Where& where, const char* op = "operand");
 
+// A text of the library with the names that Python has for what it names: "RunOptions::steps" is "steps", a keyword,
+// and "Program::write()" is "Program.write()". Needs the GIL.
+std::string python_names(std::string_view text);
 // Makes an Error the exception that Python raises next, with the cause that a host op has left.
 void set_error(const Error& error);
 

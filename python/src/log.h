@@ -3,6 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
 #include "graphsink/log.h"
 
 namespace graphsink::python {
@@ -10,5 +12,8 @@ namespace graphsink::python {
 // Empty for None. The function is called with the GIL, on whichever thread meets the failure; what it raises is
 // printed, and the message goes to spdlog. After the interpreter has begun to end, messages go to spdlog.
 LogFunction log_function(nanobind::handle function);
+// The same for a function that its owner shows to Python's garbage collector: only borrowed. The owner empties
+// `function`, with the GIL, before the function may be gone; messages go to spdlog from then on.
+LogFunction log_function(std::shared_ptr<nanobind::handle> function);
 
 }  // namespace graphsink::python

@@ -18,11 +18,12 @@ void refuse_state(const GraphData& graph, int loop, ValueRef loss, const std::ve
   Dependence on_outside(graph, outside);
   for (ValueRef state : region.parameters) {
     if (!on_outside(state) || !Dependence(graph, std::span(&state, 1))(loss)) continue;
-    throw Error(std::string(region.op->name), region.where,
-                "grad() at " + to_string(where) + " is in the body, and its loss, " + graph.describe(loss) +
-                    ", depends on the state of the loop, which depends on what the gradient is for; no gradient flows "
-                    "through other iterations",
-                "make what the gradient is for a part of the state, or write the iterations out with a loop of C++");
+    throw Error(
+        std::string(region.op->name), region.where,
+        "grad() at " + to_string(where) + " is in the body, and its loss, " + graph.describe(loss) +
+            ", depends on the state of the loop, which depends on what the gradient is for; no gradient flows "
+            "through other iterations",
+        "make what the gradient is for a part of the state, or write the iterations out with a loop of your language");
   }
 }
 

@@ -11,7 +11,7 @@ Values switch_(const Arg& index, const std::vector<std::function<Values()>>& bod
   const Value checked = emit(switch_index_op, {index}, SwitchIndexAttrs{static_cast<std::int64_t>(bodies.size())})[0];
   const std::shared_ptr<GraphData>& graph = checked.graph();
   if (graph->run_now)
-    throw Error("switch_", where, "Values of an Eager need no control nodes", "use the control flow of C++");
+    throw Error("switch_", where, "Values of an Eager need no control nodes", "use the control flow of your language");
   return branch_values(*graph, switch_op, {checked.node(), checked.output()}, bodies, where);
 }
 

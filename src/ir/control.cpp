@@ -133,7 +133,8 @@ std::shared_ptr<GraphData> control_graph(std::span<const Arg> args, const char* 
   for (const Arg& arg : args) {
     if (const auto* value = std::get_if<Value>(&arg.content()); value && value->valid()) {
       if (value->graph()->run_now) {
-        throw Error(op, arg.where(), "Values of an Eager need no control nodes", "use the control flow of C++");
+        throw Error(op, arg.where(), "Values of an Eager need no control nodes",
+                    "use the control flow of your language");
       }
       return value->graph();
     }

@@ -645,7 +645,7 @@ std::span<const Row> misuses() {
           }},
       Row{"BranchOfAnEager",
           "if_",
-          {"Eager", "control flow of C++"},
+          {"Eager", "control flow of your language"},
           [] {
             if_(
                 Eager().tensor({1}), [] { return x(); }, [] { return x(); });
@@ -669,7 +669,7 @@ std::span<const Row> misuses() {
           [] { switch_(argmax(x(), 0), {[] { return Value(); }}); }},
       Row{"ChoiceOfAnEager",
           "switch_",
-          {"Eager", "control flow of C++"},
+          {"Eager", "control flow of your language"},
           [] { switch_(argmax(Eager().tensor({1}), 0), {[] { return x(); }}); }},
       Row{"ScanWithoutIterations", "scan", {"there are 0 iterations"}, [] { scan({x()}, {}, scan_nothing); }},
       Row{"ScanOfNothing", "scan", {"no operand is a Value"}, [] { scan({}, {}, scan_nothing, {.iterations = 3}); }},

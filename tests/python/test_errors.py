@@ -253,3 +253,36 @@ def test_errors_of_a_script(tmp_path: pathlib.Path) -> None:
     script.write_text("import graphsink as gs\nx = gs.Graph().constant([1.0])\n\nx @ x\n", encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and re.search(r"graphsink.*Error: mine\.py:4: matmul: ", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda program, loader: gs.train(program, loader, steps=-1), "steps is -1"),
+    (lambda program, loader: gs.train(program, loader), "set steps or epochs, or should_stop"),
+    (lambda program, loader: gs.train(program, loader, steps=1, save=gs.SaveOptions("", every=5)), "set SaveOptions.folder"),
+    (lambda program, loader: gs.train(program, loader, steps=1, save=gs.SaveOptions("x", every=-1)), "SaveOptions.every is -1"),
+    (lambda program, loader: gs.train(program, loader, steps=1, log_file="/nowhere/x"), "check log_file and"),
+    (lambda program, loader: gs.read(program.inputs["x"]), "use Program.output() after a run")])
+def test_errors_name_what_python_has(call, text) -> None:
+    """Keywords in the place of members of options; attributes."""
+    graph = gs.Graph()
+    graph.record("y", gs.mean(graph.feed("x", gs.f32, (2, 3))))
+    program = gs.compile(graph)
+    loader = gs.Loader(program, {"x": np.zeros((4, 3), np.float32)}, gs.sample_order(4, batch=2))
+    error = error_of(lambda: call(program, loader))
+    assert text in str(error) and (text in error.problem or text in error.remedy)
+    assert "::" not in str(error)
+
+
+def test_names_of_the_caller_stay_as_they_are() -> None:
+    graph = gs.Graph()
+    name = "std::Foo::bar Mode Foo::Options ::"
+    graph.output(name, graph.constant(1.0))
+    error = error_of(lambda: graph.output(name, graph.constant(1.0)))
+    assert name in error.problem and name in str(error)
+
+
+def test_control_flow_of_values_of_an_eager_is_that_of_python() -> None:
+    with gs.eager():
+        x = gs.tensor([1.0])
+        error = error_of(lambda: gs.if_(gs.sum(x) > 0, lambda: x, lambda: -x))
+    assert error.remedy == "use the control flow of your language"

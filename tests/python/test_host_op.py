@@ -247,7 +247,7 @@ def test_explain_names_the_function_its_line_and_its_cost(device):
 def test_eager(device):
     with gs.eager(device):
         if device != gs.cpu():
-            with pytest.raises(gs.Error, match="use an Eager on gs::cpu"):
+            with pytest.raises(gs.Error, match="use an Eager on gs.cpu"):
                 square(gs.tensor([1.0]))
             return
         y = square(gs.tensor([1.0, 2.0, 3.0]))
