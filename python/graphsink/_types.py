@@ -39,3 +39,5 @@ ArrayLike = Any
 DimsLike = Sequence[Union[int, "Dim"]]
 NewShapeLike = Sequence[Union[int, "NewDim"]]
 Index = Any
+# What tells the calls of a SinkCache apart.
+Key = Union[int, float, str, None, tuple["Key", ...]]

@@ -43,5 +43,6 @@ void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program);  // Progra
 void bind_files(nb::module_& m);                                       // checkpoints
 void bind_data(nb::module_& m);                                        // sources, orders, Loader
 void bind_train(nb::module_& m);
+void bind_sink_cache(nb::module_& m);
 
 }  // namespace graphsink::python

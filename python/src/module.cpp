@@ -32,4 +32,5 @@ NB_MODULE(_core, m) {
   py::bind_files(m);
   py::bind_data(m);
   py::bind_train(m);
+  py::bind_sink_cache(m);
 }

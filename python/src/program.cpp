@@ -6,22 +6,11 @@
 
 #include "bindings.h"
 #include "garbage.h"
+#include "streams.h"
 
 namespace graphsink::python {
 
 namespace {
-
-// A stream of the caller's: an integer, as torch.cuda.Stream.cuda_stream has it, or an object with that attribute.
-std::optional<cudaStream_t> stream_of(nb::handle stream) {
-  if (stream.is_none()) return {};
-  nb::object number = PyObject_HasAttrString(stream.ptr(), "cuda_stream") != 0 ? stream.attr("cuda_stream")
-                      : PyObject_HasAttrString(stream.ptr(), "ptr") != 0       ? stream.attr("ptr")
-                                                                               : nb::borrow(stream);
-  std::uintptr_t address = 0;
-  if (!nb::try_cast(number, address))
-    throw nb::type_error("a stream is an integer, or an object with .cuda_stream or .ptr, such as torch.cuda.Stream");
-  return reinterpret_cast<cudaStream_t>(address);
-}
 
 // Throws TypeError for what is no text.
 std::string name_of(nb::handle object, const char* what) {

@@ -131,6 +131,45 @@ void bind_target(nb::module_& m) {
               &Target::max_streams, &Target::alignment, &Target::peers);
 }
 
+void bind_sink_report(nb::module_& m) {
+  {
+    nb::class_<SinkFailure> type(
+        m, "SinkFailure", "A reason why work of a SinkCache was not captured or launched, or why captures do not pay.");
+    bind_fields(type, {"key", "problem", "remedy", "count"}, &SinkFailure::key, &SinkFailure::problem,
+                &SinkFailure::remedy, &SinkFailure::count);
+  }
+  nb::class_<SinkReport> type(m, "SinkReport", "Counts of the work of a SinkCache so far; str() prints it as a table.");
+  bind_fields(type,
+              {"calls",
+               "steps",
+               "warm",
+               "as_is",
+               "inside",
+               "launches",
+               "loops",
+               "captures",
+               "checks",
+               "watches_legacy_stream",
+               "instantiations",
+               "updates",
+               "update_refusals",
+               "evictions",
+               "keys",
+               "captured",
+               "refused",
+               "bytes",
+               "max_bytes",
+               "failures",
+               "other_failures"},
+              &SinkReport::calls, &SinkReport::steps, &SinkReport::warm, &SinkReport::as_is, &SinkReport::inside,
+              &SinkReport::launches, &SinkReport::loops, &SinkReport::captures, &SinkReport::checks,
+              &SinkReport::watches_legacy_stream, &SinkReport::instantiations, &SinkReport::updates,
+              &SinkReport::update_refusals, &SinkReport::evictions, &SinkReport::keys, &SinkReport::captured,
+              &SinkReport::refused, &SinkReport::bytes, &SinkReport::max_bytes, &SinkReport::failures,
+              &SinkReport::other_failures);
+  type.def("__str__", [](const SinkReport& self) { return python_names(to_string(self)); });
+}
+
 }  // namespace
 
 void bind_reports(nb::module_& m) {
@@ -140,6 +179,7 @@ void bind_reports(nb::module_& m) {
   bind_plan(m);
   bind_memory(m);
   bind_times(m);
+  bind_sink_report(m);
 }
 
 }  // namespace graphsink::python

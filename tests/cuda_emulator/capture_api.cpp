@@ -157,6 +157,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
   return api("cudaStreamIsCapturing", [&](Runtime& r, Lock&) -> cudaError_t {
+    if (r.device_count == 0) return cudaErrorNoDevice;
     CUstream_st* stream = emu::find_stream(r, handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     if (status == nullptr) return cudaErrorInvalidValue;

@@ -350,9 +350,9 @@ for _ in range(2):
 WATCHDOG = "import faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
 
 
-def run_script(text: str, device: gs.DeviceId, code: int = 0, watchdog: str = WATCHDOG) -> str:
+def run_script(text: str, device: gs.DeviceId, code: int = 0, watchdog: str = WATCHDOG, **variables: str) -> str:
     script = (watchdog + f"import os, sys, threading, numpy as np, graphsink as gs\ndevice = {device!r}\n" + text)
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(gs.__file__))}
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(gs.__file__)), **variables}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, env=environment)
     assert done.returncode == code, done.stderr
     assert "nanobind: leaked" not in done.stderr, done.stderr

@@ -20,7 +20,7 @@ HEADERS_OF_CPP = {
     "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
     "step_block.h", "stream.h", "version.h"}
 # Headers that Python will have later: no name of theirs may be there already.
-COMING_HEADERS = {"capture.h", "images.h"}
+COMING_HEADERS = {"images.h"}
 HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h")
                  if path.name not in HEADERS_OF_CPP | COMING_HEADERS)
 
@@ -39,7 +39,7 @@ LEFT_OUT = {
     "LengthBucket": "a tuple", "Field": "a tuple", "u8_to_f32": "NumPy", "normalize": "NumPy", "flip_horizontal": "NumPy",
     "random_flip": "NumPy", "crop": "NumPy", "random_crop": "NumPy", "idle_share": "LoaderReport.idle_share",
     "workers_to_keep_up": "LoaderReport.workers_to_keep_up"}
-CLASSES = {"Value", "Variable", "Graph", "Program", "Eager", "Tensor", "Loader", "SampleOrder", "Source", "Bucket", "Where", "Error"}
+CLASSES = {"Value", "Variable", "Graph", "Program", "Eager", "Tensor", "Loader", "SampleOrder", "Source", "Bucket", "Where", "Error", "SinkCache"}
 HANDLE = "a handle of C++"
 LEFT_OUT_MEMBERS = {
     "Value.type": "dtype and shape", "Value.valid": HANDLE, "Value.graph": HANDLE, "Value.node": HANDLE, "Value.output": HANDLE,
@@ -71,7 +71,8 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "Patience": (gs.Patience.__init__, {}), "IdxSourceOptions": (gs.idx_source, {}), "TokenSourceOptions": (gs.token_source, {}),
     "NpzSourceOptions": (gs.npz_source, {}), "MatmulOptions": (gs.matmul, {}), "ReduceOptions": (gs.sum, {}), "VarOptions": (gs.var, {}),
     "SortOptions": (gs.sort, {}), "CumsumOptions": (gs.cumsum, {}), "Conv2dOptions": (gs.conv2d, {}), "Pool2dOptions": (gs.max_pool2d, {}),
-    "CrossEntropyOptions": (gs.cross_entropy, {}), "AttentionOptions": (gs.attention, {}), "TopPOptions": (gs.sample_top_p, {})}
+    "CrossEntropyOptions": (gs.cross_entropy, {}), "AttentionOptions": (gs.attention, {}), "TopPOptions": (gs.sample_top_p, {}),
+    "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {})}
 # Where Python says it in another way.
 OTHER_DEFAULTS = {"progress": True}
 # What C++ refuses to leave out when it runs, Python refuses when it is called.
