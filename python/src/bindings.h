@@ -42,6 +42,7 @@ void bind_bind_memory(nb::class_<ProgramHandle>& type);
 void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program);  // Program.stage()
 void bind_files(nb::module_& m);                                       // checkpoints
 void bind_data(nb::module_& m);                                        // sources, orders, Loader
+void bind_images(nb::module_& m);                                      // sources of images
 void bind_train(nb::module_& m);
 void bind_sink_cache(nb::module_& m);
 

@@ -31,6 +31,7 @@ NB_MODULE(_core, m) {
   py::bind_program(m);
   py::bind_files(m);
   py::bind_data(m);
+  py::bind_images(m);
   py::bind_train(m);
   py::bind_sink_cache(m);
 }

@@ -19,10 +19,7 @@ split_commas = make_ops().split_commas
 HEADERS_OF_CPP = {
     "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
     "step_block.h", "stream.h", "version.h"}
-# Headers that Python will have later: no name of theirs may be there already.
-COMING_HEADERS = {"images.h"}
-HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h")
-                 if path.name not in HEADERS_OF_CPP | COMING_HEADERS)
+HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h") if path.name not in HEADERS_OF_CPP)
 
 KEYWORDS = "its members are keyword arguments"
 LEFT_OUT = {
@@ -72,7 +69,7 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "NpzSourceOptions": (gs.npz_source, {}), "MatmulOptions": (gs.matmul, {}), "ReduceOptions": (gs.sum, {}), "VarOptions": (gs.var, {}),
     "SortOptions": (gs.sort, {}), "CumsumOptions": (gs.cumsum, {}), "Conv2dOptions": (gs.conv2d, {}), "Pool2dOptions": (gs.max_pool2d, {}),
     "CrossEntropyOptions": (gs.cross_entropy, {}), "AttentionOptions": (gs.attention, {}), "TopPOptions": (gs.sample_top_p, {}),
-    "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {})}
+    "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {}), "ImageOptions": (gs.image_folder_source, {})}
 # Where Python says it in another way.
 OTHER_DEFAULTS = {"progress": True}
 # What C++ refuses to leave out when it runs, Python refuses when it is called.
@@ -109,7 +106,7 @@ def is_default(seen: Any, written: str) -> bool:
     if match := re.fullmatch(r"\{(.*)\}", written):
         numbers = tuple(int(part) for part in match[1].split(","))
         return seen == (numbers if len(numbers) > 1 else numbers[0])
-    if match := re.fullmatch(r"std::size_t\{(\d+)\} << (\d+)", written):
+    if match := re.fullmatch(r"std::\w+\{(\d+)\} << (\d+)", written):
         return seen == int(match[1]) << int(match[2])
     if written.endswith("::max()"):
         return seen == 2 ** 64 - 1
@@ -183,6 +180,11 @@ def test_options_are_keywords_with_the_defaults_of_cpp(options: str) -> None:
             assert is_default(seen[name], written), f"{options}.{member}: {seen[name]!r}, in C++ {written}"
 
 
+def test_both_sources_of_images_have_the_same_options() -> None:
+    folder, tar = keywords(gs.image_folder_source), keywords(gs.tar_source)
+    assert list(folder)[1:] == list(tar)[1:] and list(folder.values())[1:] == list(tar.values())[1:]
+
+
 def test_options_of_optimizers_are_the_same_for_apply() -> None:
     for options, function in ((gs.Sgd, gs.sgd), (gs.Adamw, gs.adamw)):
         defaults = [{name: default for name, default in keywords(of).items() if default is not inspect.Parameter.empty}
@@ -221,5 +223,3 @@ def test_lists_hold_nothing_that_is_there_or_gone() -> None:
     assert not {name for name in LEFT_OUT_MEMBERS if has(name)}
     assert set(LEFT_OUT) <= names, sorted(set(LEFT_OUT) - names)
     assert set(LEFT_OUT_MEMBERS) <= members, sorted(set(LEFT_OUT_MEMBERS) - members)
-    later = {name for header in COMING_HEADERS for name in declared(header).types if has(name)}
-    assert not later, f"take the header of these out of COMING_HEADERS: {later}"
