@@ -12,20 +12,11 @@
 #include <vector>
 
 #include "casters.h"
+#include "memory.h"
 
 namespace graphsink::python {
 
 namespace {
-
-nb::dlpack::dtype dlpack_dtype(DType dtype) {
-  using Code = nb::dlpack::dtype_code;
-  Code code = Code::Float;
-  if (dtype == bf16) code = Code::Bfloat;
-  if (dtype == i32 || dtype == i64) code = Code::Int;
-  if (dtype == u8) code = Code::UInt;
-  if (dtype == boolean) code = Code::Bool;
-  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
-}
 
 DType dtype_of_array(const AnyArray& array, const Where& where) {
   for (DType dtype : {f32, f64, i32, boolean, f16, bf16, i64, u8})
@@ -55,11 +46,14 @@ void copy_strided(const AnyArray& array, std::size_t bytes, std::byte* to) {
   }
 }
 
+[[noreturn]] void refuse_device(const Where& where) {
+  throw Error("array", where, "its memory is that of a device, not of the host",
+              "give the program the memory itself with bind_memory(), or copy it to the host");
+}
+
 Tensor copy_of(const AnyArray& array, const Where& where) {
-  if (array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value) {
-    throw Error("array", where, "its memory is that of a device, not of the host",
-                "give the program the memory itself with bind_memory(), or copy it to the host");
-  }
+  if (array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value)
+    refuse_device(where);
   Tensor tensor(type_of(array, where), where);
   if (tensor.bytes() == 0) return tensor;
   if (is_contiguous(array)) {
@@ -71,6 +65,16 @@ Tensor copy_of(const AnyArray& array, const Where& where) {
 }
 
 }  // namespace
+
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+  using Code = nb::dlpack::dtype_code;
+  Code code = Code::Float;
+  if (dtype == bf16) code = Code::Bfloat;
+  if (dtype == i32 || dtype == i64) code = Code::Int;
+  if (dtype == u8) code = Code::UInt;
+  if (dtype == boolean) code = Code::Bool;
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
+}
 
 bool is_contiguous(const AnyArray& array) {
   std::int64_t expected = 1;
@@ -95,6 +99,7 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
   }
   AnyArray array;
   if (nb::try_cast(object, array)) return copy_of(array, where);
+  if (is_of_device(object)) refuse_device(where);
   // Numbers, lists of them, and NumPy's scalars and arrays of byte orders and dtypes that DLPack does not have.
   nb::object made = nb::module_::import_("graphsink._arrays")
                         .attr("from_numbers")(object, wanted ? dtype_object(*wanted) : nb::none());

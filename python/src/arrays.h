@@ -24,6 +24,7 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
 nb::object to_array(Tensor&& tensor);
 
 using AnyArray = nb::ndarray<nb::ro>;
+nb::dlpack::dtype dlpack_dtype(DType dtype);
 // The type of an array. Throws Error for a dtype that graphsink does not have.
 TensorType type_of(const AnyArray& array, const Where& where);
 // Whether its elements lie in row-major order without gaps.

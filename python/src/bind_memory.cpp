@@ -1,6 +1,4 @@
 // Program.bind_memory(): memory of arrays as the place of inputs, outputs and Variables.
-#include <nanobind/ndarray.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +6,8 @@
 
 #include "bindings.h"
 #include "interpreter.h"
+#include "memory.h"
+#include "streams.h"
 
 namespace graphsink::python {
 
@@ -17,35 +17,25 @@ namespace {
   throw Error("bind_memory", where, problem, remedy);
 }
 
-// The memory of an array, of which nothing is copied.
-AnyArray memory_of(nb::handle object, const TensorType& type, const Target& target, bool is_written,
-                   const Where& where) {
-  AnyArray array;
-  if (!nb::try_cast(object, array)) {
-    refuse(where, "the object gives no memory by DLPack or the buffer protocol",
-           "pass an array of NumPy, PyTorch, JAX or CuPy, or copy=True");
-  }
-  if (nb::ndarray<> writable; is_written && !nb::try_cast(object, writable))
+// Throws Error for memory that a program cannot use as that of a value of this type.
+void require_fit(const GivenMemory& memory, const TensorType& type, const Target& target, bool is_written,
+                 const Where& where) {
+  if (is_written && memory.is_read_only)
     refuse(where, "the array is read-only, and steps write to it", "pass an array that may be written to");
-  const bool is_of_host = array.device_type() == nb::device::cpu::value;
-  if (is_of_host == target.separate_memory) {
-    refuse(where,
-           std::string("the array is in memory of ") + (is_of_host ? "the host" : "another device") +
-               ", and the program runs on " + to_string(target.id),
-           "pass an array in memory of that device");
+  if (memory.type != type) {
+    refuse(where, "the array is " + to_string(memory.type) + ", expected " + to_string(type),
+           "pass an array of that type");
   }
-  if (const TensorType given = type_of(array, where); given != type)
-    refuse(where, "the array is " + to_string(given) + ", expected " + to_string(type), "pass an array of that type");
-  if (!is_contiguous(array))
+  if (!memory.is_contiguous)
     refuse(where, "the elements of the array have gaps between them", "make it contiguous, or pass copy=True");
-  const auto address = reinterpret_cast<std::uintptr_t>(array.data());
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.begin);
   if (const std::size_t rest = address % target.alignment; rest != 0 && type.bytes() > 0) {
     refuse(where,
            "the array begins " + std::to_string(rest) + " bytes behind a multiple of " +
                std::to_string(target.alignment) + ", which " + to_string(target.id) + " asks for",
-           "pass an array that begins at such a multiple, or copy=True");
+           "pass an array that begins at such a multiple" +
+               std::string(target.separate_memory ? "" : ", or copy=True"));
   }
-  return array;
 }
 
 // An array in memory of its own, with the same elements.
@@ -59,42 +49,64 @@ nb::object copied(nb::handle object, const TensorType& type, const Target& targe
   return aligned_array(tensor.data(), type);
 }
 
-nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, bool copy) {
+// An input or an output, by its name or as itself; an input, if both have the name. Throws Error for any other.
+Value bound_value(const ProgramHandle& self, nb::handle what, const Where& where) {
+  if (nb::isinstance<nb::str>(what)) {
+    const std::string name = nb::cast<std::string>(what);
+    const auto& outputs = self.names->outputs;
+    if (auto found = outputs.find(name); found != outputs.end() && !self.names->inputs.contains(name))
+      return found->second;
+  }
+  return self.input(what, where);
+}
+
+bool is_input(const ProgramHandle& self, const Value& value) {
+  for (const auto& [name, input] : self.names->inputs)
+    if (input.node() == value.node()) return true;
+  return false;
+}
+
+nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, bool copy, nb::handle stream) {
   const Where where = here();
   const Target target = self.program->target(where);
   const bool is_variable = nb::isinstance<Variable>(what);
-  const Value value = is_variable ? Value() : self.input(what, where);
+  const Value value = is_variable ? Value() : bound_value(self, what, where);
   const TensorType type = is_variable ? nb::inst_ptr<Variable>(what)->type(where) : value.type(where);
-  bool is_written = true;
-  for (const auto& [name, input] : self.names->inputs)
-    if (!is_variable && input.node() == value.node()) is_written = false;
-  const nb::object owner = copy ? copied(array, type, target, where) : nb::borrow(array);
-  const AnyArray memory = memory_of(owner, type, target, is_written, where);
-  void* begin = const_cast<void*>(memory.data());
-  const std::shared_ptr<const void> kept = keep(owner);
-  WithoutGil others_run;
-  if (is_variable) {
-    self.program->bind_memory(*nb::inst_ptr<Variable>(what), begin, type.bytes(), kept, where);
-  } else {
-    self.program->bind_memory(value, begin, type.bytes(), kept, where);
+  const bool is_written = is_variable || !is_input(self, value);
+  const nb::object given = copy ? copied(array, type, target, where) : nb::borrow(array);
+  const GivenMemory memory = memory_of(given, target.id, is_written, stream_of(stream), where);
+  require_fit(memory, type, target, is_written, where);
+  const std::shared_ptr<const void> kept = keep(memory.owner);
+  {
+    WithoutGil others_run;
+    if (is_variable) {
+      self.program->bind_memory(*nb::inst_ptr<Variable>(what), memory.begin, type.bytes(), kept, where);
+    } else {
+      self.program->bind_memory(value, memory.begin, type.bytes(), kept, where);
+    }
   }
-  return owner;
+  if (!is_variable && is_written)
+    self.outputs.insert_or_assign({value.node(), value.output()}, BoundOutput{memory.begin, type, kept});
+  return given;
 }
 
 }  // namespace
 
 void bind_bind_memory(nb::class_<ProgramHandle>& type) {
   type.def("bind_memory", bind_memory, nb::arg("value").sig("str | Value | Variable"), nb::arg("array"), nb::kw_only(),
-           nb::arg("copy") = false,
-           nb::sig("def bind_memory(self, value: str | Value | Variable, array: typing.Any, *, copy: bool = False) -> "
-                   "typing.Any"),
-           "Makes the memory of an array the place of an input (by name or Value), an output or a Variable; nothing is "
-           "copied. The array is of the type of the value, contiguous, in memory of the program's device, and begins "
-           "at a multiple of Target.alignment. Steps read inputs where they lie, and leave outputs and Variables there "
-           "when they are done (sync()); a Variable has the value that is in the memory. What was given to the array "
-           "before must be done. The array is kept as long as its memory may be used. With `copy`, a copy of the array "
-           "is bound. Returns the array that is bound. Call it before the first run. Raises Error for an array that "
-           "does not fit, and one that is read-only where steps write to it.");
+           nb::arg("copy") = false, nb::arg("stream").none() = nb::none(),
+           nb::sig("def bind_memory(self, value: str | Value | Variable, array: typing.Any, *, copy: bool = False, "
+                   "stream: typing.Any = None) -> typing.Any"),
+           "Makes the memory of an array the place of an input or an output (by name or Value) or a Variable; nothing "
+           "is copied. The array is of the type of the value, contiguous, in memory of the program's device, and "
+           "begins at a multiple of Target.alignment: one of the host by DLPack or the buffer protocol, one of a CUDA "
+           "device by DLPack or __cuda_array_interface__. Steps read inputs where they lie, and leave outputs and "
+           "Variables there when they are done (sync()); a Variable has the value that is in the memory. What the "
+           "array's library gave to a CUDA device before is waited for; with `stream`, the stream of run(), that "
+           "stream waits for it in the place of this call. The array is kept as long as its memory may be used. With "
+           "`copy`, a copy of the array is bound. Returns the array that is bound. Call it before the first run. "
+           "Raises Error for an array that does not fit, for one with a mask, and for one that is read-only where "
+           "steps write to it.");
 }
 
 }  // namespace graphsink::python

@@ -39,6 +39,7 @@ void bind_options(nb::module_& m);  // CompileOptions
 void bind_reports(nb::module_& m);  // what a Program tells about itself
 void bind_program(nb::module_& m);
 void bind_bind_memory(nb::class_<ProgramHandle>& type);
+void bind_output_view(nb::module_& m, nb::class_<ProgramHandle>& program);
 void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program);  // Program.stage()
 void bind_files(nb::module_& m);                                       // checkpoints
 void bind_data(nb::module_& m);                                        // sources, orders, Loader

@@ -150,6 +150,7 @@ nb::object handle_of(const LoadedGraph& loaded) {
   GraphHandle handle{loaded.graph};
   handle.names->inputs.insert(loaded.inputs.begin(), loaded.inputs.end());
   handle.names->inputs.insert(loaded.feeds.begin(), loaded.feeds.end());
+  handle.names->outputs.insert(loaded.outputs.begin(), loaded.outputs.end());
   for (const auto& [name, value] : loaded.records) {
     const Shape shape = value.shape();
     const std::span<const std::int64_t> sizes = shape.dims();

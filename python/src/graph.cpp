@@ -424,7 +424,16 @@ void bind_graph_class(nb::module_& m) {
           "Ends the run with the first step in which the condition, a boolean scalar, holds; that step commits.")
       .def(
           "output",
-          [](GraphHandle& self, const std::string& name, const Operand& v) { self.graph.output(name, v.arg(here())); },
+          [](GraphHandle& self, const std::string& name, const Operand& v) {
+            const Where where = here();
+            Arg shown = v.arg(where);
+            // A Value, so that bind_memory() and output_view() find it by its name.
+            if (const auto* variable = std::get_if<Variable>(&shown.content()))
+              shown = Arg(self.graph.value(*variable, where), where);
+            self.graph.output(name, shown);
+            if (const auto* value = std::get_if<Value>(&shown.content()))
+              self.names->outputs.insert_or_assign(name, *value);
+          },
           nb::arg("name"), nb::arg("value"),
           "Makes what the last step of a run computes readable by Program.output(name).")
       .def_prop_ro(

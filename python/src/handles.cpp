@@ -34,6 +34,7 @@ void end(std::unique_ptr<Program> program) noexcept {
 }  // namespace
 
 void ProgramHandle::close() noexcept {
+  outputs.clear();
   if (program == nullptr) return;
   // What it moved from stays, so that calls throw Error.
   auto ended = std::make_unique<Program>(std::move(*program));

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graphsink.h"
@@ -19,6 +20,7 @@ namespace graphsink::python {
 // A Graph shares its names with the Programs that are compiled from it.
 struct Names {
   std::map<std::string, Value, std::less<>> inputs;                       // and feeds
+  std::map<std::string, Value, std::less<>> outputs;
   std::map<std::string, std::vector<std::int64_t>, std::less<>> records;  // the shape of one value
 };
 
@@ -33,6 +35,13 @@ struct GraphHandle {
   void visit_owned(Visit visit) {
     visit(callables);
   }
+};
+
+// Memory of bind_memory() that holds an output.
+struct BoundOutput {
+  void* begin = nullptr;
+  TensorType type;
+  std::shared_ptr<const void> owner;  // of Python's, which any thread may drop
 };
 
 struct ProgramHandle {
@@ -56,6 +65,8 @@ struct ProgramHandle {
   std::unique_ptr<Program> program;
   std::shared_ptr<Names> names;
   nb::object callables;  // GraphHandle::callables
+  std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
+  std::uint64_t runs = 0;  // calls that ran steps, which end the views of outputs: see output_view()
 };
 
 // A Loader, until it is closed: its workers may call Python, and must be gone before the interpreter is.

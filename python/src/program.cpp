@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "garbage.h"
+#include "memory.h"
 #include "streams.h"
 
 namespace graphsink::python {
@@ -52,6 +53,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
             const Where where = here();
             const RunOptions options{.steps = steps, .stream = stream_of(stream)};
+            ++self.runs;
             WithoutGil others_run;
             self.program->run(mode, options, where);
           },
@@ -64,6 +66,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           [](ProgramHandle& self, nb::handle stream) {
             const Where where = here();
             const std::optional<cudaStream_t> given = stream_of(stream);
+            ++self.runs;
             WithoutGil others_run;
             self.program->enqueue(given ? *given : nullptr, where);
           },
@@ -215,6 +218,7 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
           "time_ops",
           [](ProgramHandle& self, std::int64_t steps) {
             const Where where = here();
+            ++self.runs;
             WithoutGil others_run;
             return self.program->time_ops(steps, where);
           },
@@ -290,6 +294,7 @@ void bind_program(nb::module_& m) {
   bind_staged(m, type);  // its write() first, because the other takes any object
   bind_running(type);
   bind_bind_memory(type);
+  bind_output_view(m, type);
   bind_results(type);
   bind_questions(type);
   bind_eager(m);

@@ -204,6 +204,7 @@ TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOpti
                        (options.patience.evaluations > 0 && options.evaluate_every > 0);
   if (has_end) options.should_stop = [&stop] { return stop.ask(); };
   options.ends_on_interrupt = false;
+  ++program.runs;
   WithoutGil others_run;
   TrainResult result = train(*program.program, batches, options, where);
   cell.reset();
@@ -256,6 +257,7 @@ void bind_train(nb::module_& m) {
         const Where where = here();
         Loader& batches = loader.open(where);
         Metrics found;
+        ++program.runs;
         {
           WithoutGil others_run;
           found = evaluate(*program.program, batches, metrics, mode, where);

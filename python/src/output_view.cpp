@@ -1,0 +1,174 @@
+// Program.output_view(): an output where it lies, in memory of bind_memory().
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "garbage.h"
+
+namespace graphsink::python {
+
+namespace {
+
+// A view for which NumPy has no array. It knows whether the program has run since.
+struct OutputView {
+  nb::object program;
+  BoundOutput output;
+  DeviceId device;
+  std::uint64_t runs = 0;
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(program);
+  }
+};
+
+// Throws Error if the elements are those of another run, or the program was closed.
+ProgramHandle& require_current(const OutputView& view, const Where& where) {
+  auto& handle = *nb::inst_ptr<ProgramHandle>(view.program);
+  (void)handle.program->target(where);
+  if (handle.runs == view.runs) return handle;
+  throw Error("output_view", where, "the program has run since, and steps write to this memory",
+              "call output_view() after each run");
+}
+
+void wait_for(ProgramHandle& handle, const Where& where) {
+  WithoutGil others_run;
+  handle.program->sync(where);
+}
+
+std::vector<std::size_t> sizes_of(const TensorType& type) {
+  std::vector<std::size_t> sizes;
+  for (std::int64_t size : type.shape.dims()) sizes.push_back(static_cast<std::size_t>(size));
+  return sizes;
+}
+
+// Something that keeps the memory, as an object of Python.
+nb::capsule keeper(const BoundOutput& output) {
+  return {new std::shared_ptr<const void>(output.owner),
+          [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); }};
+}
+
+int dlpack_kind(DeviceId device) {
+  return device.kind == DeviceKind::cpu ? nb::device::cpu::value : nb::device::cuda::value;
+}
+
+// Makes the work of the program come before that of the stream, by waiting for the program: the library has no call that
+// makes a stream wait for it.
+void order_before(nb::handle stream, const OutputView& view, ProgramHandle& handle, const Where& where) {
+  if (!stream.is_none()) {
+    std::int64_t number = 0;
+    if (!nb::try_cast(stream, number)) throw nb::type_error("__dlpack__(): stream is an integer or None");
+    if (view.device.kind == DeviceKind::cpu) throw nb::value_error("__dlpack__(): memory of the host has no stream");
+    if (number == -1) return;  // the caller sees to the order
+    if (number <= 0) throw nb::value_error("__dlpack__(): stream 0 is ambiguous; say 1 or 2, or an address");
+  }
+  wait_for(handle, where);
+}
+
+nb::object give_dlpack(const OutputView& self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
+                       nb::handle copy) {
+  const Where where = here();
+  ProgramHandle& handle = require_current(self, where);
+  if (max_version.is_none() || nb::cast<std::int64_t>(nb::object(max_version[0])) < 1) {
+    throw nb::buffer_error(
+        "__dlpack__(): an output is read-only, which only versioned capsules say; remedy: pass max_version=(1, 0)");
+  }
+  order_before(stream, self, handle, where);
+  const std::vector<std::size_t> sizes = sizes_of(self.output.type);
+  const nb::ndarray<nb::array_api, nb::ro> array(self.output.begin, sizes.size(), sizes.data(), keeper(self.output),
+                                                 nullptr, dlpack_dtype(self.output.type.dtype),
+                                                 dlpack_kind(self.device), self.device.index);
+  return nb::cast(array, nb::rv_policy::reference)
+      .attr("__dlpack__")(nb::arg("max_version") = max_version, nb::arg("dl_device") = dl_device,
+                          nb::arg("copy") = copy);
+}
+
+nb::dict cuda_array_interface(const OutputView& self) {
+  const TensorType& type = self.output.type;
+  if (self.device.kind == DeviceKind::cpu || type.dtype == bf16)
+    throw nb::attribute_error("the CUDA array interface has neither memory of the host nor bf16: use __dlpack__()");
+  const Where where = here();
+  wait_for(require_current(self, where), where);
+  nb::dict interface;
+  interface["shape"] = shape_object(type.shape);
+  interface["typestr"] = dtype_object(type.dtype).attr("str");
+  interface["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.output.begin), true);
+  interface["strides"] = nb::none();
+  interface["stream"] = nb::none();
+  interface["version"] = 3;
+  return interface;
+}
+
+Value output_value(const ProgramHandle& self, nb::handle output, const Where& where) {
+  if (nb::isinstance<Value>(output)) return *nb::inst_ptr<Value>(output);
+  if (!nb::isinstance<nb::str>(output)) throw nb::type_error("an output is named by a str or given as a Value");
+  const std::string name = nb::cast<std::string>(output);
+  if (auto found = self.names->outputs.find(name); found != self.names->outputs.end()) return found->second;
+  std::string known;
+  for (const auto& [each, value] : self.names->outputs) known += (known.empty() ? "\"" : ", \"") + each + "\"";
+  throw Error("output_view", where, "the program has no output \"" + name + "\"",
+              known.empty() ? "call Graph.output() before compile()" : "it has " + known);
+}
+
+nb::object output_view(nb::handle program, nb::handle output) {
+  const Where where = here();
+  auto& self = *nb::inst_ptr<ProgramHandle>(program);
+  const DeviceId device = self.program->target(where).id;
+  const Value value = output_value(self, output, where);
+  const auto found = self.outputs.find({value.node(), value.output()});
+  if (found == self.outputs.end()) {
+    throw Error("output_view", where, "the output is not in memory of bind_memory()",
+                "bind an array to it before the first run, or copy it with output()");
+  }
+  if (self.runs == 0) throw Error("output_view", where, "no run has computed the output", "call run() before");
+  const BoundOutput& memory = found->second;
+  if (device.kind == DeviceKind::cpu) wait_for(self, where);
+  if (device.kind == DeviceKind::cpu && memory.type.dtype != bf16)
+    return array_of(memory.begin, memory.type, keeper(memory), false);
+  return nb::cast(OutputView{nb::borrow(program), memory, device, self.runs});
+}
+
+}  // namespace
+
+void bind_output_view(nb::module_& m, nb::class_<ProgramHandle>& program) {
+  nb::class_<OutputView>(m, "OutputView",
+                         "An output of Program.output_view() on a CUDA device, or of bf16: for from_dlpack() of "
+                         "PyTorch, JAX and CuPy, and for what reads __cuda_array_interface__. It is read-only, and "
+                         "keeps the memory and the program.",
+                         nb::type_slots(OwnedObjects<OutputView>::slots))
+      .def_prop_ro("dtype", [](const OutputView& self) { return self.output.type.dtype; })
+      .def_prop_ro("shape", [](const OutputView& self) { return self.output.type.shape; })
+      .def("__dlpack__", give_dlpack, nb::kw_only(), nb::arg("stream").none() = nb::none(),
+           nb::arg("max_version").none() = nb::none(), nb::arg("dl_device").none() = nb::none(),
+           nb::arg("copy").none() = nb::none(),
+           nb::sig("def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, "
+                   "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing.Any"),
+           "A versioned capsule with the flag for read-only memory. Waits for the program, so that any stream may read "
+           "the memory, unless stream is -1. Raises Error if the program has run since output_view(), or if a step "
+           "failed; BufferError without max_version.")
+      .def(
+          "__dlpack_device__",
+          [](const OutputView& self) { return nb::make_tuple(dlpack_kind(self.device), self.device.index); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def_prop_ro("__cuda_array_interface__", cuda_array_interface,
+                   nb::sig("def __cuda_array_interface__(self) -> dict[str, typing.Any]"),
+                   "Version 3. Waits for the program, so that its stream is None. Raises Error as __dlpack__() does.")
+      .def("__repr__", [](const OutputView& self) {
+        return "OutputView(" + to_string(self.output.type) + ", " + to_string(self.device) + ")";
+      });
+  program.def("output_view", output_view, nb::arg("output").sig("str | Value"),
+              nb::sig("def output_view(self, output: str | Value) -> typing.Any"),
+              "An output, by name or Value, where it lies: in memory of bind_memory(), of which nothing is copied. On "
+              "the CPU calls sync() and returns an array of NumPy that is read-only; on a CUDA device, and for bf16, "
+              "an OutputView, which waits when its memory is asked for. Valid until the next run, which writes to the "
+              "memory; an OutputView raises Error then, an array of NumPy cannot tell. Keeps the memory. After a "
+              "failed step the elements are undefined. Raises Error for an output whose memory was not bound, and "
+              "before the first run.");
+}
+
+}  // namespace graphsink::python
