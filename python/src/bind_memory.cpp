@@ -22,19 +22,19 @@ void require_fit(const GivenMemory& memory, const TensorType& type, const Target
                  const Where& where) {
   if (is_written && memory.is_read_only)
     refuse(where, "the array is read-only, and steps write to it", "pass an array that may be written to");
+  const std::string or_copied = target.separate_memory ? "" : ", or pass copy=True";
   if (memory.type != type) {
     refuse(where, "the array is " + to_string(memory.type) + ", expected " + to_string(type),
            "pass an array of that type");
   }
   if (!memory.is_contiguous)
-    refuse(where, "the elements of the array have gaps between them", "make it contiguous, or pass copy=True");
+    refuse(where, "the elements of the array have gaps between them", "make it contiguous" + or_copied);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.begin);
   if (const std::size_t rest = address % target.alignment; rest != 0 && type.bytes() > 0) {
     refuse(where,
            "the array begins " + std::to_string(rest) + " bytes behind a multiple of " +
                std::to_string(target.alignment) + ", which " + to_string(target.id) + " asks for",
-           "pass an array that begins at such a multiple" +
-               std::string(target.separate_memory ? "" : ", or copy=True"));
+           "pass an array that begins at such a multiple" + or_copied);
   }
 }
 

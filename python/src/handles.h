@@ -66,7 +66,9 @@ struct ProgramHandle {
   std::shared_ptr<Names> names;
   nb::object callables;  // GraphHandle::callables
   std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
-  std::uint64_t runs = 0;  // calls that ran steps, which end the views of outputs: see output_view()
+  // For output_view(): calls that ran steps, which end the views of outputs, and whether one of them has issued its steps.
+  std::uint64_t runs = 0;
+  bool has_run = false;
 };
 
 // A Loader, until it is closed: its workers may call Python, and must be gone before the interpreter is.

@@ -204,6 +204,8 @@ std::pair<int, int> dlpack_device(nb::handle object) {
 
 GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::optional<cudaStream_t> stream,
                       const Where& where) {
+  if (PyCapsule_CheckExact(object.ptr()) && device.kind != DeviceKind::cpu)
+    refuse(where, "a capsule alone does not say which work it waits for", "pass the array itself");
   const auto [kind, index] = dlpack_device(object);
   const bool is_of_cuda = kind == nb::device::cuda::value || kind == nb::device::cuda_managed::value;
   if (is_host(kind) != (device.kind == DeviceKind::cpu) || is_of_cuda == is_host(kind) ||

@@ -125,7 +125,7 @@ nb::object output_view(nb::handle program, nb::handle output) {
     throw Error("output_view", where, "the output is not in memory of bind_memory()",
                 "bind an array to it before the first run, or copy it with output()");
   }
-  if (self.runs == 0) throw Error("output_view", where, "no run has computed the output", "call run() before");
+  if (!self.has_run) throw Error("output_view", where, "no run has computed the output", "call run() before");
   const BoundOutput& memory = found->second;
   if (device.kind == DeviceKind::cpu) wait_for(self, where);
   if (device.kind == DeviceKind::cpu && memory.type.dtype != bf16)

@@ -56,6 +56,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
             ++self.runs;
             WithoutGil others_run;
             self.program->run(mode, options, where);
+            self.has_run = true;
           },
           nb::arg("mode") = sink, nb::kw_only(), nb::arg("steps") = 1, nb::arg("stream").none() = nb::none(),
           "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
@@ -69,6 +70,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
             ++self.runs;
             WithoutGil others_run;
             self.program->enqueue(given ? *given : nullptr, where);
+            self.has_run = true;
           },
           nb::arg("stream"),
           "Gives one step to a CUDA stream of the caller's. If the caller is capturing the stream, the step becomes a "
@@ -220,7 +222,9 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
             const Where where = here();
             ++self.runs;
             WithoutGil others_run;
-            return self.program->time_ops(steps, where);
+            std::vector<OpTime> times = self.program->time_ops(steps, where);
+            self.has_run = true;
+            return times;
           },
           nb::arg("steps"), "Runs steps, waits for them, and returns what each op of the plan took.")
       .def_prop_ro("arena_bytes", [](const ProgramHandle& self) { return self.program->arena_bytes(here()); })

@@ -207,6 +207,7 @@ TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOpti
   ++program.runs;
   WithoutGil others_run;
   TrainResult result = train(*program.program, batches, options, where);
+  program.has_run = true;
   cell.reset();
   if (stop.was_interrupted()) {
     result.end = TrainEnd::interrupted;
@@ -261,6 +262,7 @@ void bind_train(nb::module_& m) {
         {
           WithoutGil others_run;
           found = evaluate(*program.program, batches, metrics, mode, where);
+          program.has_run = true;
         }
         return std::map<std::string, double>(found.begin(), found.end());
       },

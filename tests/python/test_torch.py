@@ -17,6 +17,20 @@ def test_tensors_share_memory():
     assert made.numpy()[0, 0] == 7
 
 
+def test_outputs_are_seen_where_they_lie():
+    for dtype in (torch.float32, torch.bfloat16):
+        graph = gs.Graph()
+        graph.output("y", graph.input("x", dtype, (64,)) * 2.0)
+        program = gs.compile(graph)
+        x, y = torch.arange(64).to(dtype), torch.zeros(128, dtype=dtype)
+        y = y[-y.data_ptr() % 64 // y.itemsize:][:64]
+        program.bind_memory("y", y)
+        program.write("x", x)
+        program.run()
+        view = torch.from_dlpack(program.output_view("y"))
+        assert view.dtype == dtype and view.data_ptr() == y.data_ptr() and torch.equal(view, 2 * x)
+
+
 def test_tensors_of_every_dtype_are_written(device):
     for dtype, name in ((torch.float32, gs.f32), (torch.float64, gs.f64), (torch.float16, gs.f16), (torch.bfloat16, gs.bf16),
                         (torch.int32, gs.i32), (torch.int64, gs.i64), (torch.uint8, gs.u8), (torch.bool, gs.boolean)):
