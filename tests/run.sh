@@ -348,7 +348,7 @@ check_python() {
   if [[ $sanitized == emulated ]]; then
     local arguments=("${GS_CMAKE_ARGS[@]}")
     GS_CMAKE_ARGS+=(-DGRAPHSINK_PYTHON=ON "-DPython_EXECUTABLE=$python")
-    gs_build emulated graphsink_python graphsink_python_stub python_expected || return 1
+    gs_build emulated graphsink_python graphsink_python_stub python_expected python_user_ops || return 1
     GS_CMAKE_ARGS=("${arguments[@]}") # later stages build no Python
     run_pytest emulated "PYTHONPATH=$GS_ROOT/build/emulated/python" || return 1
   fi

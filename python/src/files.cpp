@@ -159,7 +159,19 @@ nb::object handle_of(const LoadedGraph& loaded) {
   return nb::cast(std::move(handle));
 }
 
+// Ops of extension modules, see GraphFileOptions.
+using FileOps = std::vector<FileOp>;
+
 void bind_program_files(nb::module_& m) {
+  nb::class_<FileOp>(
+      m, "FileOp",
+      "An op of a C++ library that files of graphs may have. Extension modules of users give theirs as a "
+      "list of what graphsink::file_op() makes.")
+      .def_prop_ro("name", [](const FileOp& self) { return std::string(self.name_in_file()); })
+      .def_ro("version", &FileOp::version)
+      .def("__repr__", [](const FileOp& self) {
+        return "FileOp(\"" + std::string(self.name_in_file()) + "\", version " + std::to_string(self.version) + ")";
+      });
   nb::class_<LoadedGraph>(m, "LoadedGraph", "A graph that was read from a file.")
       .def_prop_ro("graph", handle_of, nb::sig("def graph(self) -> Graph"))
       .def_prop_ro(
@@ -181,9 +193,10 @@ void bind_program_files(nb::module_& m) {
           nb::sig("def metadata(self) -> dict[str, str]"));
   m.def(
       "write_graph",
-      [](const FilePath& path, const GraphHandle& graph, std::int64_t step, const Texts& metadata) {
+      [](const FilePath& path, const GraphHandle& graph, std::int64_t step, const Texts& metadata, const FileOps& ops) {
         const Where where = here();
         WriteGraphOptions options;
+        options.ops = ops;
         options.step = step;
         options.metadata.insert(metadata.begin(), metadata.end());
         const Graph written = graph.graph;
@@ -191,19 +204,24 @@ void bind_program_files(nb::module_& m) {
         write_graph(path.path, written, options, where);
       },
       nb::arg("path"), nb::arg("graph"), nb::kw_only(), nb::arg("step") = 0, nb::arg("metadata") = Texts{},
+      nb::arg("ops") = nb::tuple(),
       "Writes the graph and the values that its Variables have now into one safetensors file, so that read_graph(), "
-      "here or in C++, makes a graph of them whose programs compute the same bits in every mode. Raises Error for a "
-      "graph with functions of Python as ops.");
+      "here or in C++, makes a graph of them whose programs compute the same bits in every mode. `ops` are those of "
+      "extension modules that the graph has. Raises Error for a graph with other ops, and with functions of Python as "
+      "ops.");
   m.def(
       "read_graph",
-      [](const FilePath& path) {
+      [](const FilePath& path, const FileOps& ops) {
         const Where where = here();
+        ReadGraphOptions options;
+        options.ops = ops;
         WithoutGil others_run;
-        return read_graph(path.path, {}, where);
+        return read_graph(path.path, options, where);
       },
-      nb::arg("path"),
+      nb::arg("path"), nb::kw_only(), nb::arg("ops") = nb::tuple(),
       "Reads what write_graph() has written. Its Variables are new ones, with the values in the file. The graph may be "
-      "compiled, or built further first.");
+      "compiled, or built further first. `ops` are those of extension modules that it may have. Raises Error, which "
+      "names the op, for another one, and for a file that is damaged.");
 }
 
 }  // namespace

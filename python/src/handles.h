@@ -19,7 +19,7 @@ namespace graphsink::python {
 
 // A Graph shares its names with the Programs that are compiled from it.
 struct Names {
-  std::map<std::string, Value, std::less<>> inputs;                       // and feeds
+  std::map<std::string, Value, std::less<>> inputs;  // and feeds
   std::map<std::string, Value, std::less<>> outputs;
   std::map<std::string, std::vector<std::int64_t>, std::less<>> records;  // the shape of one value
 };
@@ -64,9 +64,10 @@ struct ProgramHandle {
 
   std::unique_ptr<Program> program;
   std::shared_ptr<Names> names;
-  nb::object callables;  // GraphHandle::callables
+  nb::object callables;                                // GraphHandle::callables
   std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
-  // For output_view(): calls that ran steps, which end the views of outputs, and whether one of them has issued its steps.
+  // For output_view(): calls that ran steps, which end the views of outputs, and whether one of them has issued its
+  // steps.
   std::uint64_t runs = 0;
   bool has_run = false;
 };

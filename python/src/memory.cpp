@@ -106,7 +106,7 @@ GivenMemory of_capsule(const nb::object& capsule, nb::handle owner, bool is_want
 
 // The dtype that a typestr such as "<f4" names. Throws Error for another one.
 DType dtype_of_typestr(const std::string& typestr, const Where& where) {
-  constexpr std::pair<std::string_view, DType> kKnown[] = {{"f4", f32}, {"f8", f64}, {"f2", f16}, {"i4", i32},
+  constexpr std::pair<std::string_view, DType> kKnown[] = {{"f4", f32}, {"f8", f64}, {"f2", f16},    {"i4", i32},
                                                            {"i8", i64}, {"u1", u8},  {"b1", boolean}};
   const bool is_of_this_machine = typestr.starts_with('<') || typestr.starts_with('|');
   for (const auto& [name, dtype] : kKnown)

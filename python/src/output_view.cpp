@@ -57,8 +57,8 @@ int dlpack_kind(DeviceId device) {
   return device.kind == DeviceKind::cpu ? nb::device::cpu::value : nb::device::cuda::value;
 }
 
-// Makes the work of the program come before that of the stream, by waiting for the program: the library has no call that
-// makes a stream wait for it.
+// Makes the work of the program come before that of the stream, by waiting for the program: the library has no call
+// that makes a stream wait for it.
 void order_before(nb::handle stream, const OutputView& view, ProgramHandle& handle, const Where& where) {
   if (!stream.is_none()) {
     std::int64_t number = 0;

@@ -81,6 +81,76 @@ def test_a_graph_with_functions_of_python_is_refused(tmp_path):
         gs.write_graph(tmp_path / "model", graph)
 
 
+@pytest.fixture(scope="module")
+def user_ops():
+    """An extension module of a user's, with the op bent."""
+    folder = pathlib.Path(gs.__file__).parents[1]
+    if not list(folder.glob("python_user_ops.*")):
+        pytest.skip("python_user_ops was not built: only where CMake builds tests beside the package")
+    return pytest.importorskip("python_user_ops")
+
+
+def bent_training(user_ops):
+    """A graph with the op of the module in its step, its gradient and the body of a branch."""
+    w = gs.Variable("w", gs.kaiming((8, 4), seed=3))
+    graph = gs.Graph()
+    x = graph.feed("x", gs.f32, (32, 8))
+    with gs.Scope("layer"):
+        y = user_ops.bent(x @ w, 0.25)
+    y = gs.if_(gs.sum(y) > 0, lambda: user_ops.bent(y, -1.0), lambda: y)
+    loss = gs.mean(y * y)
+    gs.sgd(loss, [w], lr=0.1)
+    graph.record("loss", loss)
+    graph.output("y", y)
+    return graph
+
+
+def bits(graph, device, mode=gs.sink):
+    program = gs.compile(graph, device)
+    program.write("x", np.random.default_rng(0).normal(size=(4, 32, 8)).astype(np.float32))
+    program.run(mode, steps=4)
+    return program.records("loss").tobytes() + program.output("y").tobytes() + program.variables[0].read().tobytes()
+
+
+def test_ops_of_the_user_are_those_of_the_table(user_ops, device, tmp_path):
+    graph = bent_training(user_ops)
+    (entry,) = user_ops.file_ops
+    assert isinstance(entry, gs.FileOp) and repr(entry) == 'FileOp("bent", version 1)'
+    with pytest.raises(gs.Error, match='the op "bent"'):
+        gs.write_graph(tmp_path / "model", graph)
+    gs.write_graph(tmp_path / "model", graph, ops=user_ops.file_ops)
+    program = gs.compile(graph, device)
+    assert 'bent' in program.explain() and "layer" in program.explain_json()
+    expected = bits(graph, device)
+    for mode in gs.Mode:
+        assert bits(gs.read_graph(tmp_path / "model", ops=list(user_ops.file_ops)).graph, device, mode) == expected, mode
+
+
+def test_a_file_with_another_op_is_refused(user_ops, tmp_path):
+    gs.write_graph(tmp_path / "model", bent_training(user_ops), ops=user_ops.file_ops)
+    for ops, problem in ((None, 'the op "bent" is not known'), ((), 'the op "bent" is not known'),
+                         (user_ops.newer_file_ops, "has version 1, and the newest that is known is 2"),
+                         (2 * user_ops.file_ops, 'two ops are named "bent"')):
+        with pytest.raises(gs.Error, match=problem) as caught:
+            gs.read_graph(tmp_path / "model", **({} if ops is None else {"ops": ops}))
+        assert caught.value.file == __file__
+    for wrong in (["bent"], 1, [None]):
+        with pytest.raises(TypeError):
+            gs.read_graph(tmp_path / "model", ops=wrong)
+    both = (*user_ops.file_ops, *user_ops.newer_file_ops)
+    assert gs.read_graph(tmp_path / "model", ops=both).variables[0].name == "w"
+
+
+def test_an_op_of_the_user_has_errors_and_gradients(user_ops):
+    graph = gs.Graph()
+    x = graph.input("x", gs.f64, (2,))
+    with pytest.raises(gs.Error) as caught:
+        user_ops.bent(x, 0.0)
+    assert caught.value.op == "bent"
+    with gs.eager():
+        assert np.asarray(user_ops.bent(gs.tensor([1.0, 2.0, 3.0]), 2.0)).tolist() == [1, 2, 4]
+
+
 def test_a_file_that_is_none_is_an_error(tmp_path):
     (tmp_path / "model").write_bytes(b"no graph")
     with pytest.raises(gs.Error) as caught:

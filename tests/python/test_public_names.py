@@ -23,7 +23,7 @@ HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob(
 
 KEYWORDS = "its members are keyword arguments"
 LEFT_OUT = {
-    "GraphFileOptions": "its ops are those of C++", "to_string": "str() and repr()", "line_of": "Error.file and Error.line", "operands": "lists of operands are taken as they are",
+    "to_string": "str() and repr()", "line_of": "Error.file and Error.line", "operands": "lists of operands are taken as they are",
     "assign": "Variable.assign()", "bytes_text": "a text of reports", "is_sunk": "names of modes say it",
     "is_serial": "names of modes say it", "is_split": "names of modes say it", "kAllModes": "list(Mode)",
     "size_of": "dtype.itemsize", "is_half": "dtypes are NumPy's", "is_float": "dtypes are NumPy's", "dtype_of": "dtypes are NumPy's",
@@ -63,7 +63,8 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "SgdOptions": (gs.sgd, {"gradients": ""}), "AdamwOptions": (gs.adamw, {"gradients": ""}), "GradientOptions": (gs.adamw, {}),
     "LossScale": (gs.LossScale.__init__, {}), "CosineSchedule": (gs.cosine_schedule, {}), "LinearSchedule": (gs.linear_schedule, {}),
     "StepSchedule": (gs.step_schedule, {}), "OneCycleSchedule": (gs.one_cycle_schedule, {}),
-    "CheckpointOptions": (gs.write_checkpoint, {}), "WriteGraphOptions": (gs.write_graph, {}), "RestoreOptions": (gs.restore, {}), "LoaderOptions": (gs.Loader.__init__, {}),
+    "CheckpointOptions": (gs.write_checkpoint, {}), "WriteGraphOptions": (gs.write_graph, {}),
+    "GraphFileOptions": (gs.read_graph, {}), "RestoreOptions": (gs.restore, {}), "LoaderOptions": (gs.Loader.__init__, {}),
     "OrderOptions": (gs.sample_order, {}), "TrainOptions": (gs.train, {}), "SaveOptions": (gs.SaveOptions.__init__, {}),
     "Patience": (gs.Patience.__init__, {}), "IdxSourceOptions": (gs.idx_source, {}), "TokenSourceOptions": (gs.token_source, {}),
     "NpzSourceOptions": (gs.npz_source, {}), "MatmulOptions": (gs.matmul, {}), "ReduceOptions": (gs.sum, {}), "VarOptions": (gs.var, {}),
