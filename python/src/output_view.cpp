@@ -161,14 +161,16 @@ void bind_output_view(nb::module_& m, nb::class_<ProgramHandle>& program) {
       .def("__repr__", [](const OutputView& self) {
         return "OutputView(" + to_string(self.output.type) + ", " + to_string(self.device) + ")";
       });
-  program.def("output_view", output_view, nb::arg("output").sig("str | Value"),
-              nb::sig("def output_view(self, output: str | Value) -> typing.Any"),
-              "An output, by name or Value, where it lies: in memory of bind_memory(), of which nothing is copied. On "
-              "the CPU calls sync() and returns an array of NumPy that is read-only; on a CUDA device, and for bf16, "
-              "an OutputView, which waits when its memory is asked for. Valid until the next run, which writes to the "
-              "memory; an OutputView raises Error then, an array of NumPy cannot tell. Keeps the memory. After a "
-              "failed step the elements are undefined. Raises Error for an output whose memory was not bound, and "
-              "before the first run.");
+  program.def(
+      "output_view", output_view, nb::arg("output").sig("str | Value"),
+      nb::sig("def output_view(self, output: str | Value) -> typing.Any"),
+      "An output, by name or Value, where it lies: in memory of bind_memory(), of which nothing is copied. On "
+      "the CPU calls sync() and returns an array of NumPy that is read-only; on a CUDA device, and for bf16, "
+      "an OutputView, which waits when its memory is asked for. Valid until the next run, which writes to the "
+      "memory; an OutputView raises Error then, but an array of NumPy cannot tell, and launches of a graph of the "
+      "caller's (enqueue()) are not seen. Keeps the memory. After a "
+      "failed step the elements are undefined. Raises Error for an output whose memory was not bound, and "
+      "before the first run.");
 }
 
 }  // namespace graphsink::python

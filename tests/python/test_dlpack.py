@@ -99,6 +99,9 @@ def test_the_stream_is_given_on(kind):
         program.bind_memory("x", array, stream="x")
 
 
+_kept = []  # which a stream may call after a test has failed
+
+
 def slow_work(stream, done):
     """Gives the stream something to do that takes long."""
     @arrays.HostFunction
@@ -106,25 +109,24 @@ def slow_work(stream, done):
         time.sleep(0.1)
         done.append(True)
 
+    _kept.append(work)
     arrays.check(arrays.cudart.cudaLaunchHostFunc(ctypes.c_void_p(stream), work, None))
-    return work
 
 
 @needs_cuda
 def test_work_of_the_array_is_waited_for():
     program, _ = build()
     done = []
-    kept = []
 
     class Busy(arrays.VersionedArray):
         def __dlpack__(self, **options):
-            kept.append(slow_work(options["stream"], done))
+            slow_work(options["stream"], done)
             return super().__dlpack__(**options)
 
     program.bind_memory("x", Busy([1, 2, 3]))
     assert done == [True]
     stream = arrays.new_stream()
-    kept.append(slow_work(stream, done))
+    slow_work(stream, done)
     program.bind_memory("y", arrays.InterfaceArray([0, 0, 0], stream=stream))
     assert done == [True, True]
     program.run()
@@ -331,14 +333,14 @@ def test_a_view_of_a_device_gives_its_memory():
 @needs_cuda
 def test_a_view_waits_for_the_program():
     program, _ = build()
-    done, kept = [], []
+    done = []
     memory = arrays.VersionedArray([0, 0, 0])
     program.bind_memory("y", memory)
     program.write("x", [1.0, 2.0, 3.0])
     stream = arrays.new_stream()
     for give in (lambda view: view.__dlpack__(stream=1, max_version=(1, 0)), lambda view: view.__cuda_array_interface__):
         done.clear()
-        kept.append(slow_work(stream, done))
+        slow_work(stream, done)
         program.run(stream=stream)
         view = program.output_view("y")
         give(view)
@@ -364,5 +366,26 @@ def test_a_view_is_the_input_of_another_program():
     other.run()
     assert other.output("y").tolist() == [1, 2, 3]
     del other
+    gc.collect()
+    assert ref() is None
+
+
+@needs_cuda
+def test_a_view_in_a_cycle_is_freed():
+    kept = []
+
+    def function(x):
+        return x + len(kept)
+
+    g = gs.Graph()
+    x = g.input("x", gs.f32, (3,))
+    g.output("y", gs.host_op(function, out=(gs.f32, (3,)))(x) * 1.0)
+    program = gs.compile(g, gs.cuda(0))
+    program.bind_memory("y", arrays.VersionedArray([0, 0, 0]))
+    program.write("x", [1.0, 2.0, 3.0])
+    program.run()
+    kept.append(program.output_view("y"))  # which keeps the program, which keeps the function
+    ref = weakref.ref(program)
+    del program, g, x, kept, function
     gc.collect()
     assert ref() is None
