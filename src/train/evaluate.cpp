@@ -27,9 +27,10 @@ struct Sum {
 const std::string& name_of(const Metric& metric) { return metric.name.empty() ? metric.record : metric.name; }
 
 // Values of the records of a launch, each read once however many metrics use it.
-class Values {
+class RecordedValues {
  public:
-  Values(Program& program, std::int64_t steps, const Where& where) : program_(program), steps_(steps), where_(where) {}
+  RecordedValues(Program& program, std::int64_t steps, const Where& where)
+      : program_(program), steps_(steps), where_(where) {}
 
   const std::vector<double>& of(const std::string& record) {
     const auto [at, is_new] = values_.try_emplace(record);
@@ -50,7 +51,7 @@ class Values {
   std::map<std::string, std::vector<double>> values_;
 };
 
-void add(Sum& sum, const Metric& metric, Values& values) {
+void add(Sum& sum, const Metric& metric, RecordedValues& values) {
   const std::vector<double>& of_steps = values.of(metric.record);
   const std::vector<double>* weights = metric.weight.empty() ? nullptr : &values.of(metric.weight);
   for (std::size_t i = 0; i < of_steps.size(); ++i) {
@@ -78,7 +79,7 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
   loader.seek({}, where);
   while (const std::int64_t steps = loader.next(where)) {
     program.run(mode, {.steps = steps}, where);
-    Values values(program, steps, where);
+    RecordedValues values(program, steps, where);
     for (std::size_t i = 0; i < metrics.size(); ++i) add(sums[i], metrics[i], values);
     if (metrics.empty()) program.sync(where);
   }

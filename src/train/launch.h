@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,29 +20,37 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A feed, and what it takes of a sample.
+// What is made of each sample, for one feed.
 struct Part {
-  Value feed;
   TensorType type;        // type of one sample
   std::size_t field = 0;  // number of the field that it takes as it is, where samples are not prepared
 };
 
-// Where the samples of a launch go for one feed.
+// Where the samples of a launch go for one Part.
 struct Place {
   std::byte* first = nullptr;  // the place of the first batch
   std::int64_t stride = 0;     // bytes from batch to batch
+};
+
+// The memory that the batches of a launch are made in. Dropped by any thread.
+class LaunchMemory {
+ public:
+  virtual ~LaunchMemory() = default;
+  // Hands over the first `steps` batches that were not handed over yet, all of which are made. On the thread of the
+  // loader.
+  virtual void give(std::int64_t steps, const Where& where) = 0;
 };
 
 // The batches of a launch, which are made sample by sample and returned in order, by one call of next() or by several.
 struct Launch {
   LoaderPosition begin;
   std::vector<Batch> batches;  // all of one size
-  std::vector<Place> places;   // by feed
+  std::vector<Place> places;   // by Part
   bool ends_epoch = false;
 
-  // Used by the thread of the program alone: what was not returned yet.
-  std::vector<StagedSlices> slices;  // by feed, then those of the mask
-  std::int64_t given = 0;            // number of batches that were
+  // Used by the thread of the loader alone.
+  std::unique_ptr<LaunchMemory> memory;
+  std::int64_t given = 0;  // number of batches that were returned
 
   // Used by all threads; the mutex of the workers guards it.
   std::int64_t taken = 0;             // number of samples

@@ -16,4 +16,7 @@ struct GuestStruct {
 };
 void guest_take(cudaStream_t stream, const GuestStruct& value);
 
+// Appends n elements to two lists of *count elements, and then increases the count, by one kernel.
+void guest_append(cudaStream_t stream, const float* x, const int* label, int n, float* xs, int* labels, int* count);
+
 }  // namespace graphsink::testing

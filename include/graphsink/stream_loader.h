@@ -1,0 +1,132 @@
+// StreamLoader: a Loader for code that knows nothing of graphsink. It brings batches of samples to memory of a CUDA
+// device, in the order of a stream, for kernels of your own or the function of a SinkCache (capture.h).
+//
+//   gs::StreamLoader loader(stream, source, order, {.workers = 4});
+//   const auto* images = loader.data<float>("image");  // device memory, the same for all batches
+//   const auto* labels = loader.data<std::int32_t>("label");
+//   gs::SinkCache sinks;
+//   while (const std::int64_t samples = loader.next())  // an epoch
+//     sinks.run(stream, gs::Key{samples}, [&](cudaStream_t s) { train(s, images, labels, samples); });
+//
+// A launch repeats the addresses of its capture, so there is one slice for each field, whose address never changes and
+// need not be in the key. The number of samples must be in it where it is an argument and batches have several sizes.
+//
+// Call next() before each step: before SinkCache::run(), and never in its function. A call of run() with several steps
+// (SinkRunOptions::steps) takes all of them on one batch, because CUDA repeats what was captured as it is, and nothing
+// in it tells the steps apart. For a batch in each of several steps of one launch, write a Graph and use a Loader.
+//
+// Needs a build with CUDA. This header needs no CUDA toolkit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/data_loader.h"
+#include "graphsink/error.h"
+#include "graphsink/log.h"
+#include "graphsink/order.h"
+#include "graphsink/source.h"
+#include "graphsink/stream.h"
+#include "graphsink/type.h"
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
+
+// The first four are those of LoaderOptions, for launches of one batch.
+struct StreamLoaderOptions {
+  int workers = 1;
+  int ahead = 2;
+  Prepare prepare{};
+  std::uint64_t seed = 0;
+  // Fields that `prepare` makes of a sample, in the order of its argument `to`. Empty: those of the source, which also
+  // holds without `prepare`.
+  std::vector<Field> fields{};
+  // Name of one more field, f32[]: 1 for a sample in its turn, 0 for padding, see Batch::real. Empty: none.
+  std::string mask{};
+  // Largest number of samples that the slices have room for. 0: as many as the larger one of the first and the last
+  // batch of an epoch has. Needed for buckets (LengthBucket) of several sizes.
+  std::int64_t most_samples = 0;
+  int device = 0;     // number of the CUDA device that the stream belongs to
+  LogFunction log{};  // receives failures that cannot be thrown. Empty: spdlog's default logger
+};
+
+// For a StreamLoader each batch is a launch.
+struct StreamLoaderReport : LoaderReport {
+  // Copies from the host to the device, one for all fields of a batch, and their bytes. The host itself copies nothing
+  // behind Source::read() and `prepare`.
+  std::int64_t copies = 0, copied_bytes = 0;
+  // The copies that were enqueued by the call of next() for the batch before, so that they run beside its work even
+  // where the host waits for that.
+  std::int64_t copied_ahead = 0;
+};
+// As that of a LoaderReport, with one more line.
+std::string to_string(const StreamLoaderReport& report);
+
+// Feeds work on a CUDA stream with batches of samples of a source, in an order. The samples and their order are those
+// of a Loader with the same source, order, `prepare` and seed.
+//
+// Memory: workers read and prepare samples in pinned memory. From there a batch goes to a buffer on the device, on a
+// stream of the loader's own, beside the work that the stream was given before; and from the buffer, in the order of
+// the stream, to the slices. The device holds three times the memory of a batch: two buffers and the slices.
+//
+// Threads: used by one thread at a time; the source and `prepare` are called by the workers. The loader captures
+// nothing, and captures of other threads neither break it nor are broken by it.
+//
+// Lifetime: the stream must exist as long as next() is called. data() is memory of the loader: work that uses it must
+// have ended before the loader goes, and keys of a SinkCache that hold its addresses must not be launched afterwards.
+// The destructor waits for the workers to finish their sample and for the loader's own copies. A child of fork() can
+// only destroy it.
+//
+// Errors: what Source::read() or `prepare` throw, and what CUDA refuses, next() throws in the place of the batch that
+// it is about. Nothing is skipped: the next call tries that batch again. Until a call succeeds, data() is the batch of
+// the last one that did.
+class StreamLoader {
+ public:
+  // Takes `stream`, which may be the legacy stream (nullptr), for all batches. Without `prepare` all fields of the
+  // source are brought, as they are. Throws Error in a build without CUDA and without a GPU, for a stream that does not
+  // exist, is being captured or belongs to another device, for options out of their ranges, and where memory is short.
+  StreamLoader(cudaStream_t stream, std::shared_ptr<const Source> source, SampleOrder order,
+               const StreamLoaderOptions& options = {}, Where where = Where::current());
+  StreamLoader(StreamLoader&&) noexcept;
+  StreamLoader& operator=(StreamLoader&&) noexcept;
+  ~StreamLoader();
+
+  // Brings the next batch: work that is given to the stream from now on finds it in data(), and work from before has
+  // read the one before. Returns how many samples it has, those that pad it included. 0 at the end of an epoch, where
+  // it brings nothing; the call after that begins the next one. Waits on the host until the batch is prepared, and
+  // where the stream is several batches behind. Throws Error, too, while the stream is being captured or in the
+  // function of a SinkCache, whose launches would all repeat one batch, and for a batch above most_samples.
+  std::int64_t next(Where where = Where::current());
+
+  // The fields as data() has them: those of a sample, in order, and last the mask.
+  const std::vector<Field>& fields(Where where = Where::current()) const;
+  // Address of the slice of a field, in device memory: [samples, ...], row-major, 256-byte aligned, with room for the
+  // largest batch; behind the samples of a smaller one is anything. Work may also write to it, until the next batch
+  // overwrites it. The address is the same as long as the loader lives, also when that is moved. Throws Error for a
+  // name that there is not, and for a T that is not the dtype.
+  template <class T>
+  T* data(const std::string& field, Where where = Where::current()) const {
+    return static_cast<T*>(address(field, dtype_of<T>(), where));
+  }
+
+  std::int64_t batches(Where where = Where::current()) const;  // in an epoch
+  LoaderPosition position(Where where = Where::current()) const;
+  // Goes to another place in the order. Throws Error for one that the order does not have.
+  void seek(const LoaderPosition& position, Where where = Where::current());
+
+  StreamLoaderReport report(Where where = Where::current()) const;
+
+ private:
+  void* address(const std::string& field, DType dtype, const Where& where) const;
+
+  class Impl;
+  Impl& impl(const Where& where) const;  // throws Error for a StreamLoader that was moved from
+  struct Close {
+    void operator()(Impl* impl) const noexcept;
+  };
+  std::unique_ptr<Impl, Close> impl_;
+};
+
+}  // namespace graphsink
