@@ -80,8 +80,8 @@ std::string to_string(const StreamLoaderReport& report);
 // only destroy it.
 //
 // Errors: what Source::read() or `prepare` throw, and what CUDA refuses, next() throws in the place of the batch that
-// it is about. Nothing is skipped: the next call tries that batch again. Until a call succeeds, data() is the batch of
-// the last one that did.
+// it is about. Nothing is skipped: the next call tries that batch again. After an Error of CUDA's, data() holds the
+// batch of before or the one that failed.
 class StreamLoader {
  public:
   // Takes `stream`, which may be the legacy stream (nullptr), for all batches. Without `prepare` all fields of the

@@ -170,8 +170,6 @@ class DeviceSlices final : public Receiver {
 
   // The copy does not wait for work that the stream was given behind the batch before.
   void send(PinnedBatch& batch) {
-    if (!is_side_behind_) device_->make_wait(*side_, *stream_);
-    is_side_behind_ = true;
     batch.sent = buffers_->send(*side_, batch.staged, layout_.bytes);
     ++copies_;
   }
@@ -179,10 +177,8 @@ class DeviceSlices final : public Receiver {
   void bring(PinnedBatch& batch) {
     if (!batch.sent) send(batch);
     device_->make_wait(*stream_, *side_);
-    is_side_behind_ = false;
     device_->copy(*stream_, memory_.get(), batch.sent, layout_.bytes);
-    device_->make_wait(*side_, *stream_);
-    is_side_behind_ = true;
+    device_->make_wait(*side_, *stream_);  // what is sent to this buffer later comes behind this copy
     given_samples_ = batch.samples;
   }
 
@@ -193,8 +189,6 @@ class DeviceSlices final : public Receiver {
   std::unique_ptr<Stream> side_;  // is given the order of copies to buffers and from them, and nothing of the caller's
   std::unique_ptr<FeedMemory> buffers_;
   Memory memory_;
-  // `side_` waits for all copies from buffers, so that what is sent to one later comes behind them.
-  bool is_side_behind_ = true;
   std::int64_t given_samples_ = 0;  // of the last batch
   std::int64_t copies_ = 0, copied_ahead_ = 0;
 };
