@@ -10,6 +10,8 @@
 // is passed to a kernel by value (a learning rate, a step counter) keeps the value it had when the work was captured:
 // keep such numbers in device memory, or put them into the key.
 //
+// Training data in device memory whose address never changes: see StreamLoader (stream_loader.h).
+//
 // Needs a build with CUDA. This header needs no CUDA toolkit.
 #pragma once
 

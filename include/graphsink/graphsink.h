@@ -33,6 +33,7 @@
 #include "graphsink/select.h"
 #include "graphsink/source.h"
 #include "graphsink/stream.h"
+#include "graphsink/stream_loader.h"
 #include "graphsink/target.h"
 #include "graphsink/tensor.h"
 #include "graphsink/train.h"

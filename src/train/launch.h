@@ -20,7 +20,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What is made of each sample, for one feed.
+// A part of each sample as the receiver takes it: that of a feed, or of a slice.
 struct Part {
   TensorType type;        // type of one sample
   std::size_t field = 0;  // number of the field that it takes as it is, where samples are not prepared

@@ -178,7 +178,7 @@ class DeviceSlices final : public Receiver {
     if (!batch.sent) send(batch);
     device_->make_wait(*stream_, *side_);
     device_->copy(*stream_, memory_.get(), batch.sent, layout_.bytes);
-    device_->make_wait(*side_, *stream_);  // what is sent to this buffer later comes behind this copy
+    device_->make_wait(*side_, *stream_);  // so copies to this buffer come behind the one from it
     given_samples_ = batch.samples;
   }
 
@@ -189,7 +189,7 @@ class DeviceSlices final : public Receiver {
   std::unique_ptr<Stream> side_;  // is given the order of copies to buffers and from them, and nothing of the caller's
   std::unique_ptr<FeedMemory> buffers_;
   Memory memory_;
-  std::int64_t given_samples_ = 0;  // of the last batch
+  std::int64_t given_samples_ = 0;  // size of the last batch
   std::int64_t copies_ = 0, copied_ahead_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // A program outside graphsink that is written for nvcc, with kernel<<<...>>>() and extern __shared__, and sinks its
-// steps. On the software device it chooses seeds and makes a CUDA call fail.
+// steps and is fed by a loader. On the software device it chooses seeds and makes a CUDA call fail.
 #include <graphsink/capture.h>
 #include <graphsink/graphsink.h>
 
@@ -60,6 +60,40 @@ static void check_sunk() {
   CUDA_CALL(cudaStreamDestroy(stream));
 }
 
+// The same step on batches of a loader: an epoch has each number once.
+static void check_loaded() {
+  constexpr int kEpochs = 2;
+  std::vector<float> numbers;
+  for (int i = 0; i < kSize; ++i) numbers.push_back(static_cast<float>(i));
+  void* total = nullptr;
+  cudaStream_t stream = nullptr;
+  CUDA_CALL(cudaMalloc(&total, sizeof(float)));
+  CUDA_CALL(cudaStreamCreate(&stream));
+  CUDA_CALL(cudaMemsetAsync(total, 0, sizeof(float), stream));
+  {
+    gs::StreamLoader loader(stream, gs::tensor_source({{"number", gs::Tensor({kSize}, numbers)}}),
+                            gs::sample_order(kSize, {.batch = kThreads, .last_batch = gs::LastBatch::shorter}),
+                            {.workers = 2});
+    const auto* values = loader.data<float>("number");
+    gs::SinkCache sinks({.strict = true});
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      while (const auto samples = loader.next()) {
+        const int size = static_cast<int>(samples);
+        sinks.run(stream, gs::Key{samples}, [&](cudaStream_t s) {
+          add_all<float><<<1, kThreads, kThreads * sizeof(float), s>>>(static_cast<float*>(total), values, size);
+        });
+      }
+    }
+    CUDA_CALL(cudaStreamSynchronize(stream));
+    check(sinks.report().keys == 2, "whole batches have one key, the last one has another");
+  }
+  float sum = 0;
+  CUDA_CALL(cudaMemcpy(&sum, total, sizeof sum, cudaMemcpyDeviceToHost));
+  check(sum == kEpochs * 4950.0f, "each epoch adds each number once");
+  CUDA_CALL(cudaFree(total));
+  CUDA_CALL(cudaStreamDestroy(stream));
+}
+
 #ifdef GRAPHSINK_EMULATED
 static void check_faults() {
   void* memory = nullptr;
@@ -81,11 +115,13 @@ int main() {
   for (unsigned seed = 0; seed < 6; ++seed) {
     emu::set_seed(seed);
     check_sunk();
+    check_loaded();
   }
   check_faults();
   check(emu::live_objects().device_allocations == 0, "all memory is freed");
 #else
   check_sunk();
+  check_loaded();
 #endif
   std::puts("guest: right");
 }

@@ -430,8 +430,8 @@ TEST_F(StreamLoaderTest, AChildOfForkCanDropIt) {
 
 #ifdef GRAPHSINK_EMULATED
 
-// The software device runs nothing before somebody waits for it, and then only what that depends on. What waits here is
-// next(), for pinned memory that a copy has read. Two copies belong to each step: to the device, and from there to the
+// The software device runs nothing before somebody waits for it, and then only what that depends on. Here next()
+// waits, for pinned memory that a copy has read. Two copies belong to each step: to the device, and from there to the
 // slices. If the first waited for the step before, it would be the only one beyond those of the steps that ran.
 TEST_F(StreamLoaderTest, ABatchIsCopiedBesideTheStepBefore) {
   emu::set_seed(0);
@@ -452,7 +452,6 @@ TEST_F(StreamLoaderTest, ABatchIsCopiedBesideTheStepBefore) {
   }
 }
 
-// What the host is given in each order that CUDA leaves open.
 TEST_F(StreamLoaderTest, EveryOrderOfTheDeviceGivesTheSameBatches) {
   const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 5});
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
