@@ -112,6 +112,7 @@ class StreamLoader {
   }
 
   std::int64_t batches(Where where = Where::current()) const;  // in an epoch
+  // Place of the batch that next() brings next: the two numbers that a checkpoint of yours keeps.
   LoaderPosition position(Where where = Where::current()) const;
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());

@@ -48,8 +48,6 @@ class Loader::Impl final : private Receiver {
                                std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options,
                                const Where& where) {
     check_options(kLoader, source, options, where);
-    require(options.steps_per_launch >= 1, "steps_per_launch is " + std::to_string(options.steps_per_launch),
-            "give at least one step to a launch", where);
     require(!feeds.empty(), "no feeds", "name a field of the source for each feed of the graph", where);
     batch_size_ = static_cast<std::int64_t>(order.batch(0, 0, where).samples.size());
     last_batch_ = static_cast<std::int64_t>(order.batch(0, order.batches() - 1, where).samples.size());

@@ -518,6 +518,35 @@ TEST_F(StreamLoaderTest, GivesEverythingBack) {
   EXPECT_EQ(emu::live_objects().total(), before.total());
 }
 
+// Each call of a kind fails in turn, in the constructor, in next() or in the destructor, which logs it or, for a wait,
+// waits in another way.
+TEST_F(StreamLoaderTest, WhatFailsLeavesNothingBehind) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+  for (const char* call : {"cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags",
+                           "cudaMemsetAsync", "cudaStreamSynchronize", "cudaStreamGetDevice", "cudaMemcpyAsync",
+                           "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"}) {
+    bool has_failed = true;
+    for (int nth = 1; has_failed; ++nth) {
+      SCOPED_TRACE(std::string(call) + ", " + std::to_string(nth));
+      ASSERT_LT(nth, 100);
+      const emu::LiveObjects before = emu::live_objects();
+      emu::reset_calls();
+      emu::fail(call, nth, cudaErrorMemoryAllocation);
+      messages_.clear();
+      const std::string message = message_of([&] {
+        StreamLoader loader(stream_, numbers(), order, {.workers = 0, .log = logged().log});
+        for (int i = 0; i < 6; ++i) (void)loader.next();
+      });
+      emu::clear_faults();
+      has_failed = !emu::injected().empty();
+      const bool is_said = contains(message, call) || !messages_.empty();
+      const bool is_waited_otherwise = message == "nothing was thrown" && std::string(call) == "cudaStreamSynchronize";
+      EXPECT_TRUE(is_said == has_failed || is_waited_otherwise) << message;
+      EXPECT_EQ(emu::live_objects().total(), before.total());
+    }
+  }
+}
+
 TEST_F(StreamLoaderTest, TheStreamIsOneOfItsDevice) {
   emu::set_device_count(2);
   const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
