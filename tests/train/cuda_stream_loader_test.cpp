@@ -60,6 +60,9 @@ class StreamLoaderTest : public testing::Guest {
       EXPECT_EQ(cudaFree(lists_), cudaSuccess);
     }
     Guest::TearDown();
+#ifdef GRAPHSINK_EMULATED
+    emu::set_seed(seed_);
+#endif
   }
 
   // The step of somebody else: appends the batch to lists in device memory.
@@ -84,6 +87,9 @@ class StreamLoaderTest : public testing::Guest {
     return xs;
   }
 
+#ifdef GRAPHSINK_EMULATED
+  const std::uint64_t seed_ = emu::seed();
+#endif
   void* lists_ = nullptr;
   float* xs_ = nullptr;
   int *labels_ = nullptr, *count_ = nullptr;
@@ -468,7 +474,6 @@ TEST_F(StreamLoaderTest, EveryOrderOfTheDeviceGivesTheSameBatches) {
       EXPECT_EQ(seen(), expected);
     }
   }
-  emu::set_seed(0);
 }
 
 // A call that CUDA refuses is an Error of next(), which names the caller's line, and the next call brings that batch.
