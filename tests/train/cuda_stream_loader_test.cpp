@@ -4,96 +4,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
-#include <functional>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "graphsink/graphsink.h"
-#include "guest_fixture.h"
+#include "stream_loader_fixture.h"
 
 namespace graphsink::cuda_stream_loader_test {
 namespace {
 
 using testing::contains;
 using testing::guest_append;
+using testing::kBatch;
+using testing::kSamples;
 using testing::message_of;
-
-constexpr std::int64_t kSamples = 50, kBatch = 4, kMost = 4096;
-
-// Sample i is the number i and the label 2 i.
-std::shared_ptr<const Source> numbers(std::function<void(std::int64_t)> seen = {}) {
-  return function_source(kSamples, {{"x", {DType::f32, {}}}, {"label", {DType::i32, {}}}},
-                         [seen = std::move(seen)](std::int64_t i, SampleMemory to) {
-                           if (seen) seen(i);
-                           const auto x = static_cast<float>(i);
-                           const auto label = static_cast<std::int32_t>(2 * i);
-                           std::memcpy(to[0].data(), &x, sizeof x);
-                           std::memcpy(to[1].data(), &label, sizeof label);
-                         });
-}
-
-std::vector<float> samples_of(const SampleOrder& order, std::int64_t epoch, std::int64_t from = 0) {
-  std::vector<float> all;
-  for (std::int64_t b = from; b < order.batches(); ++b)
-    for (std::int64_t sample : order.batch(epoch, b).samples) all.push_back(static_cast<float>(sample));
-  return all;
-}
-
-class StreamLoaderTest : public testing::Guest {
- protected:
-  void SetUp() override {
-    Guest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    ASSERT_EQ(cudaMalloc(&lists_, 2 * kMost * sizeof(float)), cudaSuccess);
-    xs_ = static_cast<float*>(lists_);
-    labels_ = static_cast<int*>(lists_) + kMost;
-    count_ = sums_[0];
-  }
-  void TearDown() override {
-    if (lists_) {
-      EXPECT_EQ(cudaFree(lists_), cudaSuccess);
-    }
-    Guest::TearDown();
-#ifdef GRAPHSINK_EMULATED
-    emu::set_seed(seed_);
-#endif
-  }
-
-  // The step of somebody else: appends the batch to lists in device memory.
-  void step(SinkCache& sinks, const StreamLoader& loader, std::int64_t samples) {
-    const float* x = loader.data<float>("x");
-    const int* label = loader.data<std::int32_t>("label");
-    sinks.run(stream_, Key{samples},
-              [&](cudaStream_t s) { guest_append(s, x, label, static_cast<int>(samples), xs_, labels_, count_); });
-  }
-  void run_epoch(SinkCache& sinks, StreamLoader& loader) {
-    while (const std::int64_t samples = loader.next()) step(sinks, loader, samples);
-  }
-  // The samples that the steps saw; empties the lists. Fails where a label is not that of its sample.
-  std::vector<float> seen() {
-    std::vector<float> xs(static_cast<std::size_t>(read(count_)));
-    std::vector<int> labels(xs.size());
-    EXPECT_EQ(cudaMemcpy(xs.data(), xs_, xs.size() * sizeof(float), cudaMemcpyDeviceToHost), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(labels.data(), labels_, xs.size() * sizeof(int), cudaMemcpyDeviceToHost), cudaSuccess);
-    for (std::size_t i = 0; i < xs.size(); ++i) EXPECT_EQ(labels[i], 2 * static_cast<int>(xs[i]));
-    EXPECT_EQ(cudaMemset(count_, 0, sizeof(int)), cudaSuccess);
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    return xs;
-  }
-
-#ifdef GRAPHSINK_EMULATED
-  const std::uint64_t seed_ = emu::seed();
-#endif
-  void* lists_ = nullptr;
-  float* xs_ = nullptr;
-  int *labels_ = nullptr, *count_ = nullptr;
-};
+using testing::numbers;
+using testing::samples_of;
+using testing::StreamLoaderTest;
 
 // The reference is a program that a Loader feeds with the same source and order.
 std::vector<float> epochs_of_a_program(const SampleOrder& order, std::int64_t epochs) {
@@ -433,152 +365,6 @@ TEST_F(StreamLoaderTest, AChildOfForkCanDropIt) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(loader.next(), kBatch);
 }
-
-#ifdef GRAPHSINK_EMULATED
-
-// The software device runs nothing before somebody waits for it, and then only what that depends on. Here next()
-// waits, for pinned memory that a copy has read. Two copies belong to each step: to the device, and from there to the
-// slices. If the first waited for the step before, it would be the only one beyond those of the steps that ran.
-TEST_F(StreamLoaderTest, ABatchIsCopiedBesideTheStepBefore) {
-  emu::set_seed(0);
-  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
-  for (int workers : {0, 1}) {
-    SinkCache sinks;
-    StreamLoader loader(stream_, numbers(), order, {.workers = workers});
-    const emu::Executed before = emu::executed();
-    std::size_t furthest = 0;
-    while (const std::int64_t samples = loader.next()) {
-      const emu::Executed now = emu::executed();
-      const std::size_t copies = now.copies - before.copies, steps = now.kernels - before.kernels;
-      furthest = std::max(furthest, copies > 2 * steps ? copies - 2 * steps : 0);
-      step(sinks, loader, samples);
-    }
-    EXPECT_GE(furthest, 3u) << "copies beyond those of all steps that ran, with " << workers << " workers";
-    EXPECT_EQ(seen(), samples_of(order, 0));
-  }
-}
-
-TEST_F(StreamLoaderTest, EveryOrderOfTheDeviceGivesTheSameBatches) {
-  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 5});
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    for (int workers : {0, 2}) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::to_string(workers) + " workers");
-      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-      emu::set_seed(seed);
-      SinkCache sinks;
-      StreamLoader loader(stream_, numbers(), order, {.workers = workers, .ahead = 1});
-      for (int epoch = 0; epoch < 2; ++epoch) run_epoch(sinks, loader);
-      std::vector<float> expected = samples_of(order, 0);
-      const std::vector<float> more = samples_of(order, 1);
-      expected.insert(expected.end(), more.begin(), more.end());
-      EXPECT_EQ(seen(), expected);
-    }
-  }
-}
-
-// A call that CUDA refuses is an Error of next(), which names the caller's line, and the next call brings that batch.
-TEST_F(StreamLoaderTest, WhatCudaRefusesIsTriedAgain) {
-  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
-  for (const char* call : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent", "cudaStreamIsCapturing"}) {
-    for (int nth = 1; nth <= 4; ++nth) {
-      for (int workers : {0, 2}) {
-        SCOPED_TRACE(std::string(call) + ", " + std::to_string(nth) + ", " + std::to_string(workers) + " workers");
-        StreamLoader loader(stream_, numbers(), order, {.workers = workers});
-        std::int64_t given = 0, errors = 0;
-        const auto next = [&] {
-          try {
-            if (loader.next() == 0) return false;
-          } catch (const Error& e) {
-            ++errors;
-            EXPECT_TRUE(contains(e.what(), "cuda_stream_loader_test.cpp:")) << e.what();
-            EXPECT_TRUE(contains(e.what(), call)) << e.what();
-            EXPECT_EQ(loader.position(), (LoaderPosition{0, given}));
-            return true;
-          }
-          guest_append(stream_, loader.data<float>("x"), loader.data<std::int32_t>("label"), kBatch, xs_, labels_,
-                       count_);
-          ++given;
-          return true;
-        };
-        for (int i = 0; i < 3; ++i) next();
-        emu::fail(call, nth, cudaErrorInvalidValue);
-        for (int i = 0; i < 3; ++i) next();
-        emu::clear_faults();
-        while (next()) continue;
-        EXPECT_LE(errors, 1) << "none where the copy ahead is tried again";
-        EXPECT_GE(errors, workers == 0 ? 1 : 0);
-        EXPECT_EQ(given, order.batches());
-        EXPECT_EQ(seen(), samples_of(order, 0));
-      }
-    }
-  }
-}
-
-TEST_F(StreamLoaderTest, GivesEverythingBack) {
-  const emu::LiveObjects before = emu::live_objects();
-  {
-    StreamLoader loader(stream_, numbers(), sample_order(kSamples, {.batch = kBatch}), {.workers = 2});
-    for (int i = 0; i < 5; ++i) (void)loader.next();
-  }
-  EXPECT_EQ(emu::live_objects().total(), before.total());
-}
-
-// Each call of a kind fails in turn, in the constructor, in next() or in the destructor, which logs it or, for a wait,
-// waits in another way.
-TEST_F(StreamLoaderTest, WhatFailsLeavesNothingBehind) {
-  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
-  for (const char* call : {"cudaMalloc", "cudaHostAlloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags",
-                           "cudaMemsetAsync", "cudaStreamSynchronize", "cudaStreamGetDevice", "cudaMemcpyAsync",
-                           "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"}) {
-    bool has_failed = true;
-    for (int nth = 1; has_failed; ++nth) {
-      SCOPED_TRACE(std::string(call) + ", " + std::to_string(nth));
-      ASSERT_LT(nth, 100);
-      const emu::LiveObjects before = emu::live_objects();
-      emu::reset_calls();
-      emu::fail(call, nth, cudaErrorMemoryAllocation);
-      messages_.clear();
-      const std::string message = message_of([&] {
-        StreamLoader loader(stream_, numbers(), order, {.workers = 0, .log = logged().log});
-        for (int i = 0; i < 6; ++i) (void)loader.next();
-      });
-      emu::clear_faults();
-      has_failed = !emu::injected().empty();
-      const bool is_said = contains(message, call) || !messages_.empty();
-      const bool is_waited_otherwise = message == "nothing was thrown" && std::string(call) == "cudaStreamSynchronize";
-      EXPECT_TRUE(is_said == has_failed || is_waited_otherwise) << message;
-      EXPECT_EQ(emu::live_objects().total(), before.total());
-    }
-  }
-}
-
-TEST_F(StreamLoaderTest, TheStreamIsOneOfItsDevice) {
-  emu::set_device_count(2);
-  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
-  const std::string message = message_of([&] { StreamLoader(stream_, numbers(), order, {.device = 1}); });
-  EXPECT_TRUE(contains(message, "the stream belongs to cuda:0")) << message;
-  EXPECT_TRUE(contains(message, "StreamLoaderOptions::device")) << message;
-  cudaStream_t second = nullptr;
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  {
-    StreamLoader loader(second, numbers(), order, {.device = 1});
-    EXPECT_EQ(loader.next(), kBatch);
-    float first[kBatch] = {};
-    EXPECT_EQ(cudaMemcpyAsync(first, loader.data<float>("x"), sizeof first, cudaMemcpyDeviceToHost, second),
-              cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
-    EXPECT_EQ(first[3], 3.0f);
-    int current = -1;
-    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
-    EXPECT_EQ(current, 0) << "the caller's device stays the current one";
-  }
-  EXPECT_EQ(cudaStreamDestroy(second), cudaSuccess);
-  emu::set_device_count(1);
-}
-
-#endif
 
 }  // namespace
 }  // namespace graphsink::cuda_stream_loader_test
