@@ -3,7 +3,8 @@ include(CMakePackageConfigHelpers)
 set(GRAPHSINK_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/graphsink)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 set(GRAPHSINK_TARGETS graphsink)
-install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN images.h EXCLUDE)
+install(DIRECTORY include/graphsink DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN images.h EXCLUDE
+        PATTERN ranks.h EXCLUDE)
 # The header that graphsink_device_sources() includes before the .cu files of other projects.
 set(GRAPHSINK_INSTALLED_PRELUDE "")
 if(GRAPHSINK_FLAVOUR STREQUAL "cpu")
@@ -32,8 +33,15 @@ if(TARGET graphsink_images)
   install(EXPORT graphsinkImagesTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
   set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libpng-dev, libjpeg62-turbo-dev, libarchive-dev")
 endif()
+# find_package(graphsink COMPONENTS ranks), likewise.
+set(GRAPHSINK_RANKS_LIBRARY ${CMAKE_INSTALL_LIBDIR}/${CMAKE_STATIC_LIBRARY_PREFIX}graphsink_ranks${CMAKE_STATIC_LIBRARY_SUFFIX})
+if(TARGET graphsink_ranks)
+  install(FILES include/graphsink/ranks.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink)
+  install(TARGETS graphsink_ranks EXPORT graphsinkRanksTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+  install(EXPORT graphsinkRanksTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
+endif()
 configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake
-                              INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE GRAPHSINK_IMAGES_LIBRARY)
+                              INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE GRAPHSINK_IMAGES_LIBRARY GRAPHSINK_RANKS_LIBRARY)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
               cmake/FindOpenBLAS.cmake cmake/device_sources.cmake cmake/plain_cuda.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})

@@ -485,7 +485,7 @@ case ${1:-} in
       export GS_FULL=1
     fi
     GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
-    gs_require_packages "${GS_BUILD_PACKAGES[@]}" dpkg-dev file # these two for what cpack makes
+    gs_require_packages "${GS_BUILD_PACKAGES[@]}" dpkg-dev file libopenmpi-dev openmpi-bin # for what cpack makes, and for ranks
     for package in ccache clang-format-14 shellcheck gcovr locales doxygen; do
       (gs_require_packages "$package") || true # where it stays missing, its stage says so
     done

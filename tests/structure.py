@@ -24,6 +24,7 @@ LAYERS = {
     "capture": ["base", "ir", "passes", "device", "kernels", "exec"],
     "loader": ["base"],
     "images": ["base", "loader"],
+    "ranks": ["base", "ir", "passes", "device"],
     "train": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "loader", "checkpoint"],
     "checkpoint": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api"],
     "program_file": ["base", "ir", "passes", "device", "kernels", "build", "exec", "api", "checkpoint"],

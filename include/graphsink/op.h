@@ -21,6 +21,7 @@
 namespace GRAPHSINK_PUBLIC graphsink {
 
 struct GradArgs;
+struct OpDef;
 
 // How a node uses one of its operands.
 enum class Access : std::uint8_t {
@@ -63,6 +64,10 @@ struct OpTraits {
   // or an output has no elements. A captured graph may then launch them programmatically: see
   // Tuning::programmatic_launch.
   bool kernels_wait = false;
+  // The op is a collective: every rank of a group of processes runs it, in one order, so it has a host effect, too. In
+  // front of the commit of a step with collectives the planner puts a node of the op `agree`, by which all ranks learn
+  // whether the step failed on one of them. See ranks.h.
+  const OpDef* agree = nullptr;
 };
 
 // An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).

@@ -1,5 +1,5 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
-// calls, check_device for failures on a further device.
+// calls, check_device for failures on a further device, tell_step shows the host how the step stands.
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -244,12 +244,26 @@ const OpDef check_device_op{.name = "check_device",
                             .prepare = load_kernels<read_step_block>,
                             .bodies = {check_device_cuda}};
 
+// --- tell_step
+
+__global__ void copy_step_block(const StepState* step, StepState* to) {
+  wait_for_inputs();
+  *to = *step;
+}
+
+void tell_step_cuda(CudaArgs& a) { a.launch(copy_step_block, Extent{}, Extent{}, 0, state_of(a), a.out<StepState>(0)); }
+
+const OpDef tell_step_op{.name = "tell_step",
+                         .traits = {.kernels_wait = true},
+                         .prepare = load_kernels<copy_step_block>,
+                         .bodies = {tell_step_cuda}};
+
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op,        &end_op,   &store_op,    &check_op,    &check_host_op,
-                                  &check_device_op, &clear_op, &store_at_op, &slice_at_op, fused_ops,
-                                  fused_kernel_ops, &lap_op,   kFusionRules};
+  static constexpr SystemOps kOps{&begin_op,        &end_op,          &store_op, &check_op,    &check_host_op,
+                                  &check_device_op, &tell_step_op,    &clear_op, &store_at_op, &slice_at_op,
+                                  fused_ops,        fused_kernel_ops, &lap_op,   kFusionRules};
   return kOps;
 }
 

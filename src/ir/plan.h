@@ -55,6 +55,7 @@ struct PlanNode {
   int inputs = 0;                 // the number of operands that are inputs
   std::int16_t device = 0;        // if not on_host: where it runs, an index into Plan::devices
   bool on_host = false;           // the CPU body runs, although the target is a device with separate memory
+  bool is_last_of_all = false;    // it follows every task that stands before it in the schedule
   std::vector<int> operands;      // buffers of the inputs, then of the outputs; -1: only the type is used
   std::vector<TensorType> types;  // types of the operands
   // Kernels of the node that a captured graph launches programmatically.

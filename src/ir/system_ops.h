@@ -30,6 +30,8 @@ struct SystemOps {
   const OpDef* check_host = nullptr;
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
+  // Copies the step block to the output, StepState as bytes.
+  const OpDef* tell_step = nullptr;
   // The stacks of loops. No inputs; the output becomes zeros.
   const OpDef* clear = nullptr;
   // Inputs: values, and an i32 scalar, their place. The outputs, [places, ...], each take one there, and keep the rest.

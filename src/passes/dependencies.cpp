@@ -40,6 +40,10 @@ void add_task(const Plan& plan, const Task& task, Touched& result) {
     for (const Task& inner : plan.tasks_of(sequence)) add_task(plan, inner, result);
 }
 
+bool is_last_of_all(const Plan& plan, const Task& task) {
+  return task.kind == TaskKind::call && plan.nodes[at(task.node)].is_last_of_all;
+}
+
 // Tells whether the task or one of its bodies has an effect on the host that the graph does not show.
 bool has_effect(const Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) return plan.nodes[at(task.node)].op->traits.host_effect;
@@ -75,6 +79,8 @@ Dependencies dependencies(const Plan& plan, int sequence) {
       if (last_effect >= 0) deps.push_back(last_effect);
       last_effect = id;
     }
+    if (is_last_of_all(plan, plan.tasks[at(id)]))
+      deps.insert(deps.end(), schedule.begin(), std::find(schedule.begin(), schedule.end(), id));
     std::erase(deps, id);
     if (sequence == 0 && id != schedule[0] && deps.empty()) deps.push_back(schedule[0]);
     std::sort(deps.begin(), deps.end());

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/at.h"
+#include "ir/agreement.h"
 #include "ir/step_state.h"
 #include "passes/locations.h"
 #include "passes/passes.h"
@@ -96,11 +97,35 @@ class Lowering {
     }
   }
 
-  // Adds the checks for failed steps as the last tasks before the first store. If ranks ever run together, the check
-  // that all of them agree on the step belongs here, too.
+  // Adds the checks for failed steps as the last tasks before the first store.
   void check_before_commit() {
     check_further_devices();
+    if (!agreement_.collectives.empty()) agree_with_ranks();
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
+  }
+
+  // The ranks agree on the step after all else that may fail it. Where the target has memory of its own, they do so on
+  // the host, with a copy of the step block.
+  void agree_with_ranks() {
+    const CollectiveUse& first = agreement_.collectives.front();
+    PlanNode agree = system_node(first.op->traits.agree, {}, first.where);
+    agree.id = first.id;
+    agree.is_last_of_all = true;
+    if (plan_.target().separate_memory) {
+      const TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}};
+      PlanNode tell = system_node(system_.tell_step, {}, Where());
+      tell.is_last_of_all = true;
+      const int told = values_.add_buffer(Storage::arena, sizeof(StepState));
+      const int seen = values_.add_buffer(Storage::host_arena, sizeof(StepState));
+      add_operand(tell, told, bytes);
+      add_call(0, std::move(tell));
+      values_.add_copy(0, told, seen);
+      add_operand(agree, seen, bytes);
+      agree.inputs = 1;
+      agree.on_host = host_work_ = true;
+    }
+    agree.attrs = std::move(agreement_);
+    add_call(0, std::move(agree));
   }
 
   void check_further_devices() {
@@ -169,6 +194,9 @@ class Lowering {
     }
     if (node.op->traits.only_views) return;
     host_work_ = host_work_ || lowered.on_host;
+    if (node.op->traits.agree != nullptr)
+      agreement_.collectives.push_back(
+          {node.op, node.attrs, lowered.types, lowered.inputs, node.where, node.origin, sequence != 0});
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
       PlanNode check = system_node(system_.check, NodeAttrs{node.origin}, node.where);
@@ -413,6 +441,7 @@ class Lowering {
   int step_block_ = -1;
   std::vector<Commit> commits_;
   bool host_work_ = false;
+  Agreement agreement_;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ class Placing {
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       if (!runs(id)) continue;
       side_[id] = side_of(ir_.nodes[id]);
-      has_host = has_host || side_[id] == Side::there;
+      has_host = has_host || (side_[id] == Side::there && !is_collective(ir_.nodes[id]));
       has_free = has_free || side_[id] == Side::either;
     }
     std::vector<bool> moved = has_host && has_free ? cheapest() : std::vector<bool>(ir_.nodes.size());
@@ -42,6 +42,9 @@ class Placing {
     const IrNode& node = ir_.nodes[id];
     return node.is_live && !is_source(*node.op) && node.bodies.empty();
   }
+
+  // Collectives use the host as a transport only: they should not draw their neighbours there.
+  static bool is_collective(const IrNode& node) { return node.op->traits.agree != nullptr; }
 
   bool has_device_body(const OpDef& op, int device = 0) const {
     const Target& target = plan_.devices[at(device)].target;
@@ -156,7 +159,7 @@ class Placing {
     MinCut cut;
     std::vector<int> vertex(ir_.nodes.size());
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
-      Side side = side_[id];
+      const Side side = is_collective(ir_.nodes[id]) ? Side::here : side_[id];
       vertex[id] = side == Side::either ? cut.add_vertex() : side == Side::here ? MinCut::kSource : MinCut::kSink;
     }
     const Uses uses(ir_);

@@ -39,6 +39,8 @@ library_options=("-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_BUILD_TYPE=RelWithDebI
 
 has_images=OFF
 [[ ! -e $build/libgraphsink_images.a ]] || has_images=ON
+has_ranks=OFF
+[[ ! -e $build/libgraphsink_ranks.a ]] || has_ranks=ON
 
 # quietly LOG COMMAND...: shows the output of a command only if it fails.
 quietly() {
@@ -63,6 +65,10 @@ check_programs() {
     output=$("$1/own_images" "$1/images")
     [[ $output == "images: 1 of class dot, pixel 130" ]] || fail "$1: expected an image, not '$output'"
   fi
+  if [[ -x $1/own_ranks ]]; then
+    output=$("$1/own_ranks")
+    [[ $output == "rank 0 of 1: 3" ]] || fail "$1: expected a rank, not '$output'"
+  fi
   [[ $flavour != cpu ]] || return 0
   output=$("$1/guest")
   expected='guest: '
@@ -79,7 +85,7 @@ check_prefix() {
   fi
   cp -r "$source" "$scratch/$name.project"
   quietly "$name.configure" cmake -G Ninja -S "$scratch/$name.project" -B "$scratch/$name" \
-    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags" "-DUSES_IMAGES=$has_images"
+    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags" "-DUSES_IMAGES=$has_images" "-DUSES_RANKS=$has_ranks"
   quietly "$name.build" cmake --build "$scratch/$name"
   check_programs "$scratch/$name"
   echo "$name: find_package() works"

@@ -1,0 +1,113 @@
+// Ranks: processes that run one program together, each on data of its own, and exchange values by collectives, which
+// are ops of the graph. They are a library of their own, graphsink::ranks, which needs MPI.
+//
+//   gs::Comm comm = gs::mpi_world();                        // started by mpirun -n 4 ./train
+//   gs::broadcast_variables({w, b}, comm);                  // all ranks begin with the values of rank 0
+//   std::vector<gs::Value> gradients = gs::grad(loss, {w, b});
+//   gs::apply(gs::SgdOptions{}, {w, b}, gs::average(gradients, comm));  // data-parallel: all ranks make one update
+//   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
+//
+// Every rank must build the same collectives, in the same order, and run the same steps. When a program is planned for
+// new shapes, all ranks compare their collectives, and each throws Error if they differ. A step that fails on one rank
+// commits nothing on any: before the commit all ranks learn of it, and each reports an Error that names the rank.
+//
+// A rank that does not come is waited for as long as WorldOptions::patience_s says. Then the step fails with an Error
+// that names the collective, and so does every later step with a collective, because nobody knows what the others have
+// received: end the process, and start all ranks again from a checkpoint.
+//
+// Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
+// MPI moves the data. Another number of ranks adds up in another order.
+//
+// On GPUs the data of collectives crosses the host for now.
+//
+// Threads: a Comm may be shared by the Programs of one thread. Programs that run at the same time on several threads
+// need a Comm each, because their collectives would meet in different orders.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "graphsink/graph.h"
+#include "graphsink/version.h"
+
+namespace GRAPHSINK_PUBLIC graphsink {
+
+class RankGroup;
+
+// A group of ranks, in which this process is one. Cheap to copy: copies are the same group.
+class Comm {
+ public:
+  // For the library.
+  explicit Comm(std::shared_ptr<RankGroup> group) : group_(std::move(group)) {}
+
+  int rank() const noexcept;  // this process, counted from 0
+  int size() const noexcept;  // number of ranks, at least 1
+  // Returns when all ranks have called it. Throws Error if one does not come.
+  void barrier(Where where = Where::current()) const;
+
+  const std::shared_ptr<RankGroup>& group() const noexcept { return group_; }
+
+ private:
+  std::shared_ptr<RankGroup> group_;
+};
+
+struct WorldOptions {
+  double patience_s = 600;  // how many seconds a rank waits for the others before it throws Error; above 0
+};
+// All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
+// All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
+// finalised when the process ends. Throws Error for an MPI that does not allow calls from several threads
+// (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library.
+Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
+// A group of this process alone, without MPI. Collectives add no nodes to the graph then, so that its plan is that of a
+// program without ranks.
+Comm one_rank();
+
+// --- collectives
+//
+// Operands and results have one type on every rank. Each op has a gradient, for which the loss is the sum of the losses
+// of all ranks: so the gradient of a sum is the sum of the gradients of all ranks. Collectives run one after the other,
+// in the order in which they were built, even if nothing uses their results. In a loop or branch all ranks must take
+// the same way: make its condition from values that are equal on all ranks, such as results of all_reduce().
+
+// How the elements of all ranks become one. Means are of floats; sums are not of u8, which would overflow unseen.
+enum class Reduction : std::uint8_t { sum, mean, max };
+struct AllReduceOptions {
+  Reduction reduction = Reduction::sum;
+};
+// Combines the elements of all ranks, element by element; every rank gets the result, of the type of `x`. The gradient
+// of a maximum goes to those elements that equal it, in equal parts. Throws Error for booleans.
+Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options = {});
+// Puts the tensors of all ranks behind one another along the first axis, in the order of the ranks: [n, ...] becomes
+// [size * n, ...].
+Value all_gather(Arg x, const Comm& comm);
+// Combines like all_reduce(), and gives each rank its part along the first axis: [size * n, ...] becomes [n, ...].
+// Throws Error where the axis cannot be divided by the number of ranks, and for a maximum, which has no gradient here.
+Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options = {});
+// Every rank gets the tensor of rank `root`.
+Value broadcast(Arg x, const Comm& comm, int root = 0);
+// Gives the n-th part along the first axis to rank n; the result has the parts that this rank got, in the order of the
+// ranks. Throws Error where the axis cannot be divided by the number of ranks.
+Value all_to_all(Arg x, const Comm& comm);
+
+// --- data parallelism
+
+struct AverageOptions {
+  // Tensors of one dtype are put together for one exchange, as long as they have no more bytes together; a larger one
+  // is exchanged alone. At least 1.
+  std::size_t bucket_bytes = std::size_t{4} << 20;
+};
+// The means of each of these values over all ranks, for gradients: each is what one rank would compute of the mean loss
+// of all data, if every rank has as much of it.
+std::vector<Value> average(std::span<const Value> values, const Comm& comm, const AverageOptions& options = {},
+                           Where where = Where::current());
+// Writes the values that rank `root` has to the Variables of all ranks, before the first step. Throws Error where a
+// rank has other types.
+void broadcast_variables(std::span<const Variable> variables, const Comm& comm, int root = 0,
+                         Where where = Where::current());
+
+}  // namespace graphsink

@@ -1,0 +1,116 @@
+// How the ranks of a group agree: on what a plan does, when it is bound, and on each step, before it commits.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+#include "ir/agreement.h"
+#include "ir/bound_node.h"
+#include "ir/step_state.h"
+#include "ranks/collective.h"
+#include "ranks/rank_group.h"
+
+namespace graphsink {
+namespace {
+
+// --- plans
+
+std::string_view name_of(Reduction reduction) {
+  return reduction == Reduction::sum ? "sum" : reduction == Reduction::mean ? "mean" : "max";
+}
+
+struct Line {
+  std::string what;   // must be equal on all ranks
+  std::string place;  // for people
+};
+
+// A collective to a line, with its place behind a tab.
+std::string text_of(const Agreement& agreement) {
+  std::string text;
+  for (const CollectiveUse& use : agreement.collectives) {
+    const auto& attrs = use.attrs.as<CollectiveAttrs>();
+    text += std::string(use.op->name) + " (" + std::string(name_of(attrs.reduction)) + ", root " +
+            std::to_string(attrs.root) + ") of";
+    for (const TensorType& type : use.types) text += " " + to_string(type);
+    if (use.is_in_body) text += " in a loop or branch";
+    text += "\t" + to_string(use.where) + "\n";
+  }
+  return text;
+}
+
+std::vector<Line> lines_of(const std::string& text) {
+  std::vector<Line> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t tab = text.find('\t', at), end = text.find('\n', tab);
+    lines.push_back({text.substr(at, tab - at), text.substr(tab + 1, end - tab - 1)});
+    at = end + 1;
+  }
+  return lines;
+}
+
+std::string described(const std::vector<Line>& lines, std::size_t number) {
+  if (number >= lines.size()) return "no further one";
+  const Line& line = lines[number];
+  return line.what + (line.place.empty() ? "" : " (" + line.place + ")");
+}
+
+// Compares the collectives of all ranks. Each throws the same.
+Prepared compare_plans(const PrepareArgs& p) {
+  const auto& agreement = p.attrs.as<Agreement>();
+  RankGroup& group = *agreement.collectives.front().attrs.as<CollectiveAttrs>().group;
+  const std::vector<std::string> all = group.all_texts(text_of(agreement), {"bind", p.where});
+  const std::vector<Line> first = lines_of(all[0]);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    const std::vector<Line> other = lines_of(all[rank]);
+    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      if (i < first.size() && i < other.size() && first[i].what == other[i].what) continue;
+      throw Error("bind", p.where,
+                  "the ranks have different collectives: number " + std::to_string(i) + " of rank 0 is " +
+                      described(first, i) + ", that of rank " + std::to_string(rank) + " is " + described(other, i),
+                  "build the same collectives in the same order on all ranks, and write data of the same sizes");
+    }
+  }
+  return {};
+}
+
+// --- steps
+
+// Why the step failed on this rank; empty if it did not.
+std::string failure(const BodyArgs& a) {
+  const HostStatus& host = *bound_node(a).status;
+  const StepState& step = a.inputs() > 0 ? *a.in<StepState>(0) : *static_cast<const StepState*>(a.step());
+  if (host.failed != 0) return host.what.problem;
+  if (step.ok != 0) return "";
+  if (step.error == StepError::stopped) return "the condition of a stop_when() held in the step before";
+  return step.error == StepError::unknown ? "an op failed" : to_string(step.error, step.error_index);
+}
+
+// Fails the step if it has failed on another rank.
+void agree_body(const CpuArgs& a) {
+  const auto& agreement = a.attrs<Agreement>();
+  RankGroup& group = *agreement.collectives.front().attrs.as<CollectiveAttrs>().group;
+  const Exchange exchange{"agree", a.where()};
+  const std::string mine = failure(a);
+  const std::uint8_t has_failed = mine.empty() ? 0 : 1;
+  std::vector<std::uint8_t> failed(static_cast<std::size_t>(group.size()));
+  group.all_gather(&has_failed, failed.data(), 1, exchange);
+  if (std::find(failed.begin(), failed.end(), 1) == failed.end()) return;
+  const std::vector<std::string> all = group.all_texts(mine, exchange);
+  if (has_failed != 0) return;  // the Error of this rank says why
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    throw Error("agree", Where(), "the step failed on rank " + std::to_string(rank) + ": " + all[rank],
+                "see the Error of that rank");
+  }
+}
+
+}  // namespace
+
+const OpDef agree_op{.name = "agree",
+                     .traits = {.host_effect = true},
+                     .prepare = compare_plans,
+                     .bodies = {agree_body},
+                     .call_cost = "a wait for all ranks"};
+
+}  // namespace graphsink

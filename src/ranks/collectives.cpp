@@ -1,0 +1,254 @@
+// The ops by which ranks exchange values, and their gradients.
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/at.h"
+#include "graphsink/ops.h"
+#include "ir/bound_node.h"
+#include "ranks/collective.h"
+#include "ranks/rank_group.h"
+#include "ranks/reduce.h"
+
+namespace graphsink {
+namespace {
+
+constexpr std::string_view kCallCost = "a wait for all ranks";
+constexpr OpTraits kTraits{.host_effect = true, .agree = &agree_op};
+
+RankGroup& group_of(const BodyArgs& a) { return *a.attrs<CollectiveAttrs>().group; }
+Exchange exchange_of(const BodyArgs& a) { return {bound_node(a).op->name, a.where()}; }
+
+void check_reduction(InferArgs& a) {
+  const Reduction reduction = a.attrs<CollectiveAttrs>().reduction;
+  if (reduction != Reduction::sum && reduction != Reduction::mean && reduction != Reduction::max)
+    a.fail("has no such reduction", "pass a value of the enumeration Reduction");
+  const DType dtype = a.in(0).dtype;
+  const char* const remedy = "cast() the operand to one of these that holds its numbers";
+  if (dtype == DType::boolean) a.fail("takes numbers", remedy);
+  if (reduction == Reduction::mean && !is_float(dtype)) a.fail("takes the mean of floats", remedy);
+  if (reduction == Reduction::sum && dtype == DType::u8) a.fail("takes the sum of floats, i32 and i64", remedy);
+}
+
+// The size of the first axis, of which each rank has or gets an equal part.
+std::int64_t first_axis(InferArgs& a, std::int64_t parts) {
+  const Shape& shape = a.in(0).shape;
+  if (shape.rank() == 0) a.fail("takes a tensor with an axis, not a scalar", "unsqueeze() the scalar");
+  const std::int64_t size = shape.is_open(0) ? shape.examples()[0] : shape[0];
+  if (size % parts != 0)
+    a.fail("the first axis cannot be divided by the " + std::to_string(parts) + " ranks", "pad() it to a multiple");
+  return size;
+}
+
+Shape with_first(Shape shape, std::int64_t size) {
+  const bool is_open = shape.is_open(0);
+  Shape result = shape.examples();
+  result[0] = size;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (i == 0 ? is_open : shape.is_open(i)) result.mark_open(i);
+  return result;
+}
+
+std::vector<Value> emit_again(const OpDef& op, const GradArgs& g, Reduction reduction) {
+  auto attrs = g.attrs.as<CollectiveAttrs>();
+  attrs.reduction = reduction;
+  return emit(op, {Arg(g.grads[0], g.where)}, std::move(attrs));
+}
+
+// --- all_reduce
+
+// The elements of a rank's part, when all are divided among the ranks: the last part is filled up with zeros.
+std::int64_t part_of(std::int64_t size, int ranks) { return (size + ranks - 1) / ranks; }
+
+void infer_all_reduce(InferArgs& a) {
+  a.expect_inputs(1);
+  check_reduction(a);
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+Prepared prepare_all_reduce(const PrepareArgs& p) {
+  const int ranks = p.attrs.as<CollectiveAttrs>().group->size();
+  const std::int64_t size = p.in(0).shape.size(), part = part_of(size, ranks);
+  const auto all = static_cast<std::size_t>(part * ranks) * size_of(p.in(0).dtype);
+  return {nullptr, part * ranks == size ? all : 3 * all};
+}
+
+// Each rank combines one part of the elements, and then all get the parts of all.
+void all_reduce_body(const CpuArgs& a) {
+  RankGroup& group = group_of(a);
+  const TensorType& type = a.in_type(0);
+  const std::int64_t size = type.shape.size(), part = part_of(size, group.size());
+  const std::size_t bytes = static_cast<std::size_t>(part) * size_of(type.dtype), all = bytes * at(group.size());
+  auto* received = static_cast<std::byte*>(a.workspace());
+  const void* sent = a.in<void>(0);
+  void* result = a.out<void>(0);
+  const bool is_padded = all != type.bytes();
+  if (is_padded) {
+    std::byte* padded = received + all;
+    std::memcpy(padded, sent, type.bytes());
+    std::memset(padded + type.bytes(), 0, all - type.bytes());
+    sent = padded;
+    result = received + 2 * all;
+  }
+  group.all_to_all(sent, received, bytes, exchange_of(a));
+  reduce_rows(received, type.dtype, part, group.size(), a.attrs<CollectiveAttrs>().reduction);
+  group.all_gather(received, result, bytes, exchange_of(a));
+  if (is_padded) std::memcpy(a.out<void>(0), result, type.bytes());
+}
+
+std::vector<Value> all_reduce_grad(const GradArgs& g);
+constexpr OpDef kAllReduce{.name = "all_reduce",
+                           .infer = infer_all_reduce,
+                           .traits = kTraits,
+                           .prepare = prepare_all_reduce,
+                           .bodies = {all_reduce_body},
+                           .grad = all_reduce_grad,
+                           .call_cost = kCallCost};
+
+std::vector<Value> all_reduce_grad(const GradArgs& g) {
+  const Reduction reduction = g.attrs.as<CollectiveAttrs>().reduction;
+  if (reduction != Reduction::max) return emit_again(kAllReduce, g, reduction);
+  const auto arg = [&](const Value& value) { return Arg(value, g.where); };
+  const Value is_largest = cast(arg(equal(arg(g.inputs[0]), arg(g.outputs[0]))), g.inputs[0].dtype());
+  const Value total = emit_again(kAllReduce, g, Reduction::sum)[0];
+  auto attrs = g.attrs.as<CollectiveAttrs>();
+  attrs.reduction = Reduction::sum;
+  const Value count = emit(kAllReduce, {arg(is_largest)}, std::move(attrs))[0];
+  return {mul(arg(is_largest), arg(div(arg(total), arg(count))))};
+}
+
+// --- reduce_scatter and all_gather
+
+void infer_reduce_scatter(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<CollectiveAttrs>();
+  check_reduction(a);
+  if (attrs.reduction == Reduction::max) a.fail("has no maximum", "use all_reduce(), and take a part of the result");
+  const std::int64_t size = first_axis(a, attrs.group->size());
+  a.out(a.in(0).dtype, with_first(a.in(0).shape, size / attrs.group->size()));
+}
+
+Prepared prepare_reduce_scatter(const PrepareArgs& p) { return {nullptr, p.in(0).bytes()}; }
+
+void reduce_scatter_body(const CpuArgs& a) {
+  RankGroup& group = group_of(a);
+  const TensorType& part = a.out_type(0);
+  group.all_to_all(a.in<void>(0), a.workspace(), part.bytes(), exchange_of(a));
+  reduce_rows(a.workspace(), part.dtype, part.shape.size(), group.size(), a.attrs<CollectiveAttrs>().reduction);
+  std::memcpy(a.out<void>(0), a.workspace(), part.bytes());
+}
+
+void infer_all_gather(InferArgs& a) {
+  a.expect_inputs(1);
+  a.out(a.in(0).dtype, with_first(a.in(0).shape, first_axis(a, 1) * a.attrs<CollectiveAttrs>().group->size()));
+}
+
+void all_gather_body(const CpuArgs& a) {
+  group_of(a).all_gather(a.in<void>(0), a.out<void>(0), a.in_type(0).bytes(), exchange_of(a));
+}
+
+std::vector<Value> reduce_scatter_grad(const GradArgs& g);
+std::vector<Value> all_gather_grad(const GradArgs& g);
+constexpr OpDef kReduceScatter{.name = "reduce_scatter",
+                               .infer = infer_reduce_scatter,
+                               .traits = kTraits,
+                               .prepare = prepare_reduce_scatter,
+                               .bodies = {reduce_scatter_body},
+                               .grad = reduce_scatter_grad,
+                               .call_cost = kCallCost};
+constexpr OpDef kAllGather{.name = "all_gather",
+                           .infer = infer_all_gather,
+                           .traits = kTraits,
+                           .bodies = {all_gather_body},
+                           .grad = all_gather_grad,
+                           .call_cost = kCallCost};
+
+std::vector<Value> reduce_scatter_grad(const GradArgs& g) {
+  const auto& attrs = g.attrs.as<CollectiveAttrs>();
+  const Value all = emit_again(kAllGather, g, Reduction::sum)[0];
+  if (attrs.reduction == Reduction::sum) return {all};
+  return {div(Arg(all, g.where), Arg(attrs.group->size(), g.where))};
+}
+std::vector<Value> all_gather_grad(const GradArgs& g) { return emit_again(kReduceScatter, g, Reduction::sum); }
+
+// --- broadcast
+
+void infer_broadcast(InferArgs& a) {
+  a.expect_inputs(1);
+  const auto& attrs = a.attrs<CollectiveAttrs>();
+  if (attrs.root < 0 || attrs.root >= attrs.group->size())
+    a.fail("there is no rank " + std::to_string(attrs.root) + " in a group of " + std::to_string(attrs.group->size()),
+           "give a root from 0 to " + std::to_string(attrs.group->size() - 1));
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+void broadcast_body(const CpuArgs& a) {
+  RankGroup& group = group_of(a);
+  const int root = a.attrs<CollectiveAttrs>().root;
+  const std::size_t bytes = a.in_type(0).bytes();
+  if (group.rank() == root && bytes > 0) std::memcpy(a.out<void>(0), a.in<void>(0), bytes);
+  group.broadcast(a.out<void>(0), bytes, root, exchange_of(a));
+}
+
+// The loss depends on what the root has alone.
+std::vector<Value> broadcast_grad(const GradArgs& g) {
+  const auto& attrs = g.attrs.as<CollectiveAttrs>();
+  const Value total = emit_again(kAllReduce, g, Reduction::sum)[0];
+  return {attrs.group->rank() == attrs.root ? total : Value()};
+}
+
+constexpr OpDef kBroadcast{.name = "broadcast",
+                           .infer = infer_broadcast,
+                           .traits = kTraits,
+                           .bodies = {broadcast_body},
+                           .grad = broadcast_grad,
+                           .call_cost = kCallCost};
+
+// --- all_to_all
+
+void infer_all_to_all(InferArgs& a) {
+  a.expect_inputs(1);
+  (void)first_axis(a, a.attrs<CollectiveAttrs>().group->size());
+  a.out(a.in(0).dtype, a.in(0).shape);
+}
+
+void all_to_all_body(const CpuArgs& a) {
+  RankGroup& group = group_of(a);
+  group.all_to_all(a.in<void>(0), a.out<void>(0), a.in_type(0).bytes() / at(group.size()), exchange_of(a));
+}
+
+std::vector<Value> all_to_all_grad(const GradArgs& g);
+constexpr OpDef kAllToAll{.name = "all_to_all",
+                          .infer = infer_all_to_all,
+                          .traits = kTraits,
+                          .bodies = {all_to_all_body},
+                          .grad = all_to_all_grad,
+                          .call_cost = kCallCost};
+std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }
+
+// A group of one needs no node, only the checks of the op.
+Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
+  const auto* value = std::get_if<Value>(&x.content());
+  if (attrs.group->size() > 1 || value == nullptr) return emit(op, {x}, std::move(attrs))[0];
+  const TensorType type = value->type(x.where());
+  const Attrs shared(std::move(attrs));
+  InferArgs infer(op.name, std::span(&type, 1), shared, x.where());
+  op.infer(infer);
+  return *value;
+}
+
+}  // namespace
+
+Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {
+  return collective(kAllReduce, x, {comm.group(), options.reduction});
+}
+Value all_gather(Arg x, const Comm& comm) { return collective(kAllGather, x, {comm.group()}); }
+Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options) {
+  return collective(kReduceScatter, x, {comm.group(), options.reduction});
+}
+Value broadcast(Arg x, const Comm& comm, int root) {
+  return collective(kBroadcast, x, {comm.group(), Reduction::sum, root});
+}
+Value all_to_all(Arg x, const Comm& comm) { return collective(kAllToAll, x, {comm.group()}); }
+
+}  // namespace graphsink

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "graphsink/error.h"
+#include "ranks/rank_backend.h"
+
+namespace graphsink {
+
+// For all processes of MPI_COMM_WORLD. See mpi_world().
+std::unique_ptr<RankBackend> open_mpi(const Where& where);
+
+}  // namespace graphsink

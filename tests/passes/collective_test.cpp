@@ -1,0 +1,98 @@
+// What the planner makes of collectives, which only ranks.h has: an op of this test stands for them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/at.h"
+#include "graphsink/graphsink.h"
+#include "ir/agreement.h"
+#include "ir/system_ops.h"
+#include "passes/passes.h"
+#include "test_ops.h"
+
+namespace graphsink::collective_test {
+namespace {
+
+// Only planned: the bodies never run.
+void no_body(const CpuArgs&) {}
+const OpDef agree_op{.name = "agree", .traits = {.host_effect = true}, .bodies = {no_body}};
+const OpDef exchange_op{.name = "exchange",
+                        .infer = testing::infer_like_first,
+                        .traits = {.host_effect = true, .agree = &agree_op},
+                        .bodies = {no_body}};
+
+Value exchange(const Value& x) { return emit(exchange_op, {x})[0]; }
+
+// Two values that do not depend on each other, one of which is exchanged twice, and a Variable that is assigned.
+Plan plan_for(const Target& target) {
+  Graph g;
+  const Value x = g.input("x", f32, {256}), index = g.input("index", i32, {4});
+  g.output("rows", gather(tanh(x), index));
+  const Variable w("w", Tensor(f32, {256}));
+  g.assign(w, exchange(relu(exchange(mul(x, 2.0)))));
+  return make_plan(g, target, system_ops(), {}, {});
+}
+
+// Where a call stands in the schedule of the step; -1: nowhere.
+int position(const Plan& plan, std::string_view op) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  for (std::size_t i = 0; i < schedule.size(); ++i) {
+    const Task& task = plan.tasks[at(schedule[i])];
+    if (task.kind == TaskKind::call && plan.nodes[at(task.node)].op->name == op) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void expect_after_all(const Plan& plan, std::string_view op) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  const int place = position(plan, op);
+  ASSERT_GE(place, 0) << op;
+  std::vector<int> before(schedule.begin(), schedule.begin() + place),
+      followed = dependencies(plan)[at(schedule[at(place)])];
+  std::sort(before.begin(), before.end());
+  EXPECT_EQ(before, followed) << op;
+}
+
+TEST(Collective, RanksAgreeOnTheStepAfterAllThatMayFailIt) {
+  for (const Target& target : {Target::host(), Target::cuda13()}) {
+    const Plan plan = plan_for(target);
+    expect_after_all(plan, "agree");
+    EXPECT_GT(position(plan, "store"), position(plan, "agree"));
+    const int last = std::max({position(plan, "gather"), position(plan, "exchange"), position(plan, "relu")});
+    EXPECT_GT(position(plan, "agree"), last);
+    const PlanNode& agree = plan.nodes[at(plan.tasks[at(plan.sequences[0].tasks[at(position(plan, "agree"))])].node)];
+    const auto& collectives = agree.attrs.as<Agreement>().collectives;
+    ASSERT_EQ(collectives.size(), 2u);
+    EXPECT_LT(collectives[0].id, collectives[1].id);
+    EXPECT_EQ(collectives[0].types, (std::vector<TensorType>{{f32, {256}}, {f32, {256}}}));
+    EXPECT_EQ(agree.on_host, target.separate_memory);
+  }
+}
+
+TEST(Collective, TheHostOfADeviceSeesHowTheStepStands) {
+  const Plan plan = plan_for(Target::cuda13());
+  expect_after_all(plan, "tell_step");
+  EXPECT_GT(position(plan, "agree"), position(plan, "tell_step"));
+  EXPECT_GT(position(plan, "check_host"), position(plan, "agree"));
+  EXPECT_EQ(position(plan_for(Target::host()), "tell_step"), -1);
+}
+
+TEST(Collective, DoesNotDrawItsNeighboursToTheHost) {
+  const Plan plan = plan_for(Target::cuda13());
+  for (const PlanNode& node : plan.nodes)
+    EXPECT_EQ(node.on_host, node.op == &exchange_op || node.op == &agree_op) << node.op->name;
+}
+
+TEST(Collective, NobodyAgreesWithoutOne) {
+  Graph g;
+  const Value x = g.input("x", f32, {256});
+  g.output("y", emit(testing::cpu_plus_one, {x})[0]);
+  const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {});
+  EXPECT_EQ(position(plan, "agree"), -1);
+  EXPECT_EQ(position(plan, "tell_step"), -1);
+}
+
+}  // namespace
+}  // namespace graphsink::collective_test

@@ -1,0 +1,222 @@
+// Ranks agree on their plans, and on every step before it commits.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+#include "program_fixture.h"
+#include "rank_world.h"
+
+namespace graphsink::testing {
+namespace agreement_test {
+
+class Agreement : public OnDevice {
+ protected:
+  static int me() { return world().rank(); }
+  // The rank that makes a mistake; the others do not.
+  static int bad() { return world().size() - 1; }
+
+  // The problem of the Error that `call` throws; "" if it throws none.
+  template <class Call>
+  static std::string problem_of(const Call& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.op() + ": " + e.problem();
+    }
+    return "";
+  }
+  static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, Agreement, ::testing::ValuesIn(devices()), device_name);
+
+// A step adds 1 to a Variable, counts on all ranks, and fails where the index lies outside of the table.
+struct Counting {
+  explicit Counting(const DeviceId& device) : program(compile(graph(), {.target = device})) {}
+  float counted() const { return count.read().as<float>()[0]; }
+
+  Graph graph() {
+    Graph g;
+    index = g.input("index", i32, Shape{1});
+    const Value row = gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index);
+    g.output("sum", all_reduce(sum(row), world()));
+    g.assign(count, add(g.value(count), 1.0));
+    return g;
+  }
+
+  Variable count{"count", Tensor::scalar(0.0f)};
+  Value index;
+  Program program;
+};
+
+TEST_P(Agreement, AStepThatFailsOnOneRankCommitsOnNone) {
+  for (const Mode mode : kAllModes) {
+    Counting counting(GetParam());
+    Tensor good(i32, {1}), outside(i32, {1});
+    outside.as<std::int32_t>()[0] = 7;
+    const auto step = [&](const Tensor& index) {
+      counting.program.write(counting.index, index);
+      return problem_of([&] {
+        counting.program.run(mode);
+        counting.program.sync();
+      });
+    };
+    EXPECT_EQ(step(good), "");
+    EXPECT_EQ(counting.counted(), 1) << to_string(mode);
+    const std::string problem = step(me() == bad() ? outside : good);
+    EXPECT_EQ(counting.counted(), 1) << to_string(mode);
+    if (me() == bad()) {
+      EXPECT_TRUE(has(problem, "gather: ")) << problem;
+    } else {
+      EXPECT_TRUE(has(problem, "the step failed on rank " + std::to_string(bad()) + ": index 7 lies outside"))
+          << problem;
+    }
+    EXPECT_EQ(step(good), "");
+    EXPECT_EQ(counting.counted(), 2) << to_string(mode);
+    EXPECT_EQ(counting.program.output("sum").at(0), 2.0 * world().size());
+  }
+}
+
+TEST_P(Agreement, OfSeveralStepsThoseBeforeTheFailureCommit) {
+  Graph g;
+  const Value index = g.feed("index", i32, Shape{1});
+  const Value row = gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index);
+  g.output("sum", all_reduce(sum(row), world()));
+  Variable count("count", Tensor::scalar(0.0f));
+  g.assign(count, add(g.value(count), 1.0));
+  Program program = compile(g);
+  Tensor indices(i32, {8, 1});
+  if (me() == bad()) indices.as<std::int32_t>()[5] = -9;
+  for (const Mode mode : {interactive_serial, sink}) {
+    count.write(Tensor::scalar(0.0f));
+    program.write(index, indices);
+    EXPECT_NE(problem_of([&] {
+                program.run(mode, {.steps = 8});
+                program.sync();
+              }),
+              "");
+    EXPECT_EQ(count.read().at(0), 5) << to_string(mode);
+  }
+}
+
+TEST_P(Agreement, ThrownTextsOfOneRankReachTheOthers) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{2});
+  ExternalOp op{.name = "picky", .outputs = {{f32, {2}}}};
+  op.cpu = [](const CpuArgs& a) {
+    if (me() == bad() && a.in<float>(0)[0] > 1) throw std::runtime_error("no more of that");
+    a.out<float>(0)[0] = a.out<float>(0)[1] = 1;
+  };
+  g.output("y", all_reduce(external_op(op, {x})[0], world()));
+  Program program = compile(g);
+  for (const Mode mode : kAllModes) {
+    program.write(x, Tensor::full(f32, {2}, 2.0));
+    const std::string problem = problem_of([&] {
+      program.run(mode);
+      program.sync();
+    });
+    EXPECT_TRUE(has(problem, "no more of that")) << problem;
+    EXPECT_EQ(has(problem, "on rank " + std::to_string(bad())), me() != bad()) << problem;
+    program.write(x, Tensor::full(f32, {2}, 0.0));
+    EXPECT_EQ(problem_of([&] {
+                program.run(mode);
+                program.sync();
+              }),
+              "");
+  }
+}
+
+// The first collective that differs is named, on all ranks.
+TEST_P(Agreement, PlansWithDifferentCollectivesAreRefused) {
+  if (world().size() == 1) return;
+  struct Row {
+    const char* what;
+    Value (*build)(const Value&, bool is_other);
+    const char* named;
+    int number = 1;
+  };
+  const Row rows[] = {
+      {"another op",
+       [](const Value& x, bool is_other) { return is_other ? all_to_all(x, world()) : all_reduce(x, world()); },
+       "is all_to_all"},
+      {"another reduction",
+       [](const Value& x, bool is_other) {
+         return all_reduce(x, world(), {is_other ? Reduction::max : Reduction::sum});
+       },
+       "is all_reduce (max"},
+      {"another size",
+       [](const Value& x, bool is_other) {
+         return all_reduce(is_other ? x[Index{0, 2}] : x, world());
+       },
+       "f32[2]"},
+      {"another dtype",
+       [](const Value& x, bool is_other) { return cast(all_reduce(is_other ? cast(x, f64) : x, world()), f32); },
+       "f64["},
+      {"a missing one", [](const Value& x, bool is_other) { return is_other ? x : all_reduce(x, world()); },
+       "no further one"},
+      {"one more",
+       [](const Value& x, bool is_other) {
+         return is_other ? all_gather(all_gather(x, world()), world()) : all_gather(x, world());
+       },
+       "no further one", 2},
+  };
+  for (const Row& row : rows) {
+    Graph g;
+    const Value x = g.input("x", f32, Shape{24});
+    const Value first = all_reduce(x, world());
+    g.output("y", row.build(first, me() == bad()));
+    Program program = compile(g);
+    program.write(x, Tensor::full(f32, {24}, 1.0));
+    const std::string problem = problem_of([&] { program.run(sink); });
+    EXPECT_TRUE(has(problem, "number " + std::to_string(row.number) + " of rank 0 is ")) << row.what << ": " << problem;
+    EXPECT_TRUE(has(problem, row.named)) << row.what << ": " << problem;
+    EXPECT_TRUE(has(problem, "of rank " + std::to_string(bad()))) << row.what << ": " << problem;
+  }
+}
+
+TEST_P(Agreement, ConditionsOfOneRankStopAll) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{});
+  const Value total = all_reduce(x, world());
+  g.record("total", total);
+  g.stop_when(greater(all_reduce(x, world(), {Reduction::max}), 2.5));
+  Program program = compile(g);
+  program.write(x, Tensor::scalar(me() == bad() ? 3.0f : 1.0f));
+  for (const Mode mode : kAllModes) {
+    try {
+      program.run(mode, {.steps = 4});
+      program.sync();
+      ADD_FAILURE() << to_string(mode);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::stopped) << e.what();
+    }
+    EXPECT_EQ(program.records("total").size(), 1u) << to_string(mode);
+  }
+}
+
+// Run alone, with a rank that never comes: see tests/CMakeLists.txt.
+TEST(Missing, DISABLED_RankIsNamedAndEndsTheWait) {
+  const Comm comm = mpi_world({.patience_s = 0.3});
+  Graph g;
+  const Value x = g.input("x", f32, Shape{2});
+  g.output("y", all_reduce(x, comm));
+  Program program = compile(g, {.target = cpu()});
+  program.run(sink);
+  if (comm.rank() == 0) return;
+  for (int i = 0; i < 2; ++i) {
+    try {
+      program.run(sink);
+      program.sync();
+    } catch (const Error& e) {
+      printf("seen %d: %s\n", i, e.what());
+    }
+  }
+}
+
+}  // namespace agreement_test
+}  // namespace graphsink::testing
