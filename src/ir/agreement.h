@@ -1,4 +1,4 @@
-// What the ranks of a group must have in common to run a plan together.
+// Agreement: the collectives of a plan, which all ranks of a group must have in common to run it together.
 #pragma once
 
 #include <vector>
@@ -14,11 +14,11 @@ namespace graphsink {
 struct CollectiveUse {
   const OpDef* op = nullptr;
   Attrs attrs;
-  std::vector<TensorType> types;  // of the inputs, then of the outputs
+  std::vector<TensorType> types;  // types of the inputs, then of the outputs
   int inputs = 0;
   Where where;
   int id = -1;              // number of the node in the user's graph
-  bool is_in_body = false;  // of a loop or branch
+  bool is_in_body = false;  // in the body of a loop or branch
 };
 
 // Attributes of the node of OpTraits::agree: the collectives of the plan, in the order in which they run.

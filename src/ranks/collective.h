@@ -1,4 +1,4 @@
-// What the ops of a Comm have in common.
+// Attributes of the ops that exchange values between ranks, and the op by which ranks agree.
 #pragma once
 
 #include <memory>
