@@ -105,6 +105,15 @@ if [[ $flavour == emulated ]]; then
     "^2 GPUs at hand$learned$" -- env GS_EMU_DEVICES=2 "$bin/09_two_gpus"
 fi
 
+# Collectives between processes, where MPI is.
+if [[ -x $bin/12_ranks ]]; then
+  prints 12_ranks "$plan" '^1 rank: 192 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- "$bin/12_ranks"
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+  prints '12_ranks on four' ' all_reduce .* 12_ranks\.cpp:[0-9]+' '^4 ranks: 192 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- \
+    mpirun -n 4 "$bin/12_ranks"
+fi
+
 # train_text: every mode and grouping of steps writes the same text.
 evaluation=() # small on the software device, where threads are slow
 [[ $flavour != emulated ]] || evaluation=(--evaluate-on 64)
