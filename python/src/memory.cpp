@@ -202,6 +202,8 @@ std::pair<int, int> dlpack_device(nb::handle object) {
 
 }  // namespace
 
+bool is_of_device(nb::handle object) { return !is_host(dlpack_device(object).first); }
+
 GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::optional<cudaStream_t> stream,
                       const Where& where) {
   if (PyCapsule_CheckExact(object.ptr()) && device.kind != DeviceKind::cpu)
