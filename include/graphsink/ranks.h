@@ -2,26 +2,32 @@
 // are ops of the graph. They are a library of their own, graphsink::ranks, which needs MPI.
 //
 //   gs::Comm comm = gs::mpi_world();                        // started by mpirun -n 4 ./train
-//   gs::broadcast_variables({w, b}, comm);                  // all ranks begin with the values of rank 0
+//   gs::broadcast_variables({{w, b}}, comm);                // all ranks begin with the values of rank 0
 //   std::vector<gs::Value> gradients = gs::grad(loss, {w, b});
 //   gs::apply(gs::SgdOptions{}, {w, b}, gs::average(gradients, comm));  // data-parallel: all ranks make one update
 //   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
 //
-// Every rank must build the same collectives, in the same order, and run the same steps. When a program is planned for
-// new shapes, all ranks compare their collectives, and each throws Error if they differ. A step that fails on one rank
-// commits nothing on any: before the commit all ranks learn of it, and each reports an Error that names the rank.
+// Every rank must build the same collectives, in the same order, and run the same steps. When a program is planned, all
+// ranks compare the collectives of the plan, unless they have compared such a plan before, and each throws Error if
+// they differ. A step that fails on one rank commits nothing on any: before the commit all ranks learn of it, and each
+// reports an Error that names the rank. Steps behind a failed one exchange nothing until it was reported, so every rank
+// has to report it, by sync(), before it runs the next steps. With Guards::replay_every all ranks must run in one mode,
+// and not in Mode::automatic.
 //
 // A rank that does not come is waited for as long as WorldOptions::patience_s says. Then the step fails with an Error
 // that names the collective, and so does every later step with a collective, because nobody knows what the others have
-// received: end the process, and start all ranks again from a checkpoint.
+// received: end the process, and start all ranks again from a checkpoint. Programs with collectives must not be
+// destroyed before, and the process should end without MPI_Finalize(), which would wait for the rank, too: a rank that
+// comes late still writes to the memory of the collective.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // MPI moves the data. Another number of ranks adds up in another order.
 //
 // On GPUs the data of collectives crosses the host for now.
 //
-// Threads: a Comm may be shared by the Programs of one thread. Programs that run at the same time on several threads
-// need a Comm each, because their collectives would meet in different orders.
+// Threads: the steps of one Program at a time use a Comm. sync() it before another Program with this Comm runs, and
+// before barrier(), broadcast_variables() and collectives of an Eager; where a step is seen to be under way, these
+// throw Error. Programs that are to run beside each other need a Comm each.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +67,8 @@ struct WorldOptions {
 // All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
 // All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
 // finalised when the process ends. Throws Error for an MPI that does not allow calls from several threads
-// (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library.
+// (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library. The patience does not hold for this
+// call, in which MPI waits for all processes.
 Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
 // A group of this process alone, without MPI. Collectives add no nodes to the graph then, so that its plan is that of a
 // program without ranks.
@@ -69,10 +76,11 @@ Comm one_rank();
 
 // --- collectives
 //
-// Operands and results have one type on every rank. Each op has a gradient, for which the loss is the sum of the losses
-// of all ranks: so the gradient of a sum is the sum of the gradients of all ranks. Collectives run one after the other,
-// in the order in which they were built, even if nothing uses their results. In a loop or branch all ranks must take
-// the same way: make its condition from values that are equal on all ranks, such as results of all_reduce().
+// Operands and results have one type on every rank, which an Eager does not check. Each op has a gradient, for which
+// the loss is the sum of the losses of all ranks: so the gradient of a sum is the sum of the gradients of all ranks.
+// grad() refuses a loop or branch that would have to repeat a collective. Collectives run one after the other, in the
+// order in which they were built, even if nothing uses their results. In a loop or branch all ranks must take the same
+// way: make its condition from values that are equal on all ranks, such as results of all_reduce().
 
 // How the elements of all ranks become one. Means are of floats; sums are not of u8, which would overflow unseen.
 enum class Reduction : std::uint8_t { sum, mean, max };

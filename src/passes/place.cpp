@@ -139,6 +139,8 @@ class Placing {
     auto because = [&](const char* why, const char* remedy) {
       return Reason{std::string(node.op->name) + " runs on the host", node.where, why, "", remedy, node.origin};
     };
+    if (is_collective(node) && !has_device_body(*node.op))
+      return because("ranks exchange values by way of the host", "exchange small values together");
     if (!has_device_body(*node.op)) return because("it has only a CPU body", "give its OpDef a CUDA body");
     if (node.placement.kind == Placement::Kind::cpu) return because("asked for by on_cpu", "remove the placement");
     if (options_.default_placement == on_cpu)

@@ -1,15 +1,13 @@
 // How the ranks of a group agree: on what a plan does, when it is bound, and on each step, before it commits.
-#include <cstdint>
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
 #include "ir/agreement.h"
-#include "ir/bound_node.h"
 #include "ir/step_state.h"
 #include "ranks/collective.h"
-#include "ranks/rank_group.h"
 
 namespace graphsink {
 namespace {
@@ -55,54 +53,60 @@ std::string described(const std::vector<Line>& lines, std::size_t number) {
   return line.what + (line.place.empty() ? "" : " (" + line.place + ")");
 }
 
-// Compares the collectives of all ranks. Each throws the same.
+[[noreturn]] void refuse(const std::vector<Line>& first, const std::vector<Line>& other, std::size_t rank,
+                         std::size_t number, const Where& where) {
+  throw Error("bind", where,
+              "the ranks have different collectives: number " + std::to_string(number) + " of rank 0 is " +
+                  described(first, number) + ", that of rank " + std::to_string(rank) + " is " +
+                  described(other, number),
+              "build the same collectives in the same order on all ranks, and write data of the same sizes");
+}
+
+// Compares the collectives of all ranks, for a plan that they have not compared before: a rank may bind such a plan
+// again whenever it likes. Each rank throws the same.
 Prepared compare_plans(const PrepareArgs& p) {
   const auto& agreement = p.attrs.as<Agreement>();
   RankGroup& group = *agreement.collectives.front().attrs.as<CollectiveAttrs>().group;
-  const std::vector<std::string> all = group.all_texts(text_of(agreement), {"bind", p.where});
+  const std::string mine = text_of(agreement);
+  if (group.has_agreed_on(mine)) return {};
+  const std::vector<std::string> all = group.all_texts(mine, {"bind", p.where});
   const std::vector<Line> first = lines_of(all[0]);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const std::vector<Line> other = lines_of(all[rank]);
-    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-      if (i < first.size() && i < other.size() && first[i].what == other[i].what) continue;
-      throw Error("bind", p.where,
-                  "the ranks have different collectives: number " + std::to_string(i) + " of rank 0 is " +
-                      described(first, i) + ", that of rank " + std::to_string(rank) + " is " + described(other, i),
-                  "build the same collectives in the same order on all ranks, and write data of the same sizes");
-    }
+    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i)
+      if (i >= first.size() || i >= other.size() || first[i].what != other[i].what)
+        refuse(first, other, rank, i, p.where);
   }
+  group.note_agreement(mine);
   return {};
 }
 
 // --- steps
 
 // Why the step failed on this rank; empty if it did not.
-std::string failure(const BodyArgs& a) {
+std::optional<std::string> failure(const BodyArgs& a) {
   const HostStatus& host = *bound_node(a).status;
   const StepState& step = a.inputs() > 0 ? *a.in<StepState>(0) : *static_cast<const StepState*>(a.step());
   if (host.failed != 0) return host.what.problem;
-  if (step.ok != 0) return "";
-  if (step.error == StepError::stopped) return "the condition of a stop_when() held in the step before";
+  if (step.ok != 0) return {};
   return step.error == StepError::unknown ? "an op failed" : to_string(step.error, step.error_index);
 }
 
 // Fails the step if it has failed on another rank.
 void agree_body(const CpuArgs& a) {
-  const auto& agreement = a.attrs<Agreement>();
-  RankGroup& group = *agreement.collectives.front().attrs.as<CollectiveAttrs>().group;
-  const Exchange exchange{"agree", a.where()};
-  const std::string mine = failure(a);
-  const std::uint8_t has_failed = mine.empty() ? 0 : 1;
-  std::vector<std::uint8_t> failed(static_cast<std::size_t>(group.size()));
-  group.all_gather(&has_failed, failed.data(), 1, exchange);
-  if (std::find(failed.begin(), failed.end(), 1) == failed.end()) return;
-  const std::vector<std::string> all = group.all_texts(mine, exchange);
-  if (has_failed != 0) return;  // the Error of this rank says why
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    throw Error("agree", Where(), "the step failed on rank " + std::to_string(rank) + ": " + all[rank],
-                "see the Error of that rank");
-  }
+  if (is_dead(a)) return;
+  RankGroup& group = *a.attrs<Agreement>().collectives.front().attrs.as<CollectiveAttrs>().group;
+  const Exchange exchange = exchange_of(a);
+  const std::optional<std::string> mine = failure(a);
+  const std::vector<bool> failed = group.all_bits(mine.has_value(), exchange);
+  const auto bad = std::find(failed.begin(), failed.end(), true) - failed.begin();
+  std::vector<std::string> all;
+  if (bad < group.size()) all = group.all_texts(mine.value_or(""), exchange);
+  group.end_step(exchange);
+  if (all.empty() || mine) return;  // the Error of a rank that failed says why
+  throw Error("agree", Where(),
+              "the step failed on rank " + std::to_string(bad) + ": " + all[static_cast<std::size_t>(bad)],
+              "see the Error of that rank");
 }
 
 }  // namespace

@@ -19,11 +19,14 @@ std::vector<ExchangeBucket> buckets_of(std::span<const Value> values, std::size_
   std::vector<ExchangeBucket> buckets;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const TensorType type = values[i].type(where);
+    // Values with open sizes are exchanged alone.
+    const bool is_open = type.shape.has_open();
+    const std::size_t bytes = is_open ? most : type.bytes();
     ExchangeBucket* bucket = nullptr;
-    for (ExchangeBucket& open : buckets)
-      if (open.dtype == type.dtype && open.bytes + type.bytes() <= most) bucket = &open;
+    for (ExchangeBucket& each : buckets)
+      if (!is_open && each.dtype == type.dtype && each.bytes < most && bytes <= most - each.bytes) bucket = &each;
     if (bucket == nullptr) bucket = &buckets.emplace_back(ExchangeBucket{type.dtype, 0, {}});
-    bucket->bytes += type.bytes();
+    bucket->bytes += bytes;
     bucket->values.push_back(i);
   }
   return buckets;

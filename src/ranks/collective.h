@@ -1,10 +1,14 @@
 // Attributes of the ops that exchange values between ranks, and the op by which ranks agree.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
+#include "device/device.h"
 #include "graphsink/op.h"
 #include "graphsink/ranks.h"
+#include "ir/bound_node.h"
+#include "ranks/rank_group.h"
 
 namespace graphsink {
 
@@ -13,6 +17,21 @@ struct CollectiveAttrs {
   Reduction reduction = Reduction::sum;
   int root = 0;
 };
+
+// The step follows a failed one that was not reported yet, and commits nothing. Such steps exchange nothing, because a
+// rank whose launch ended with the failed step has none of them.
+inline bool is_dead(const BodyArgs& a) {
+  const HostStatus* status = bound_node(a).status;
+  return status != nullptr && status->step_failed != nullptr &&
+         std::atomic_ref(*status->step_failed).load(std::memory_order_acquire) != 0;
+}
+
+// For a body. Only the steps of a Program follow others: an Eager has none.
+inline Exchange exchange_of(const BodyArgs& a) {
+  const HostStatus* status = bound_node(a).status;
+  const bool has_steps = status != nullptr && status->step_failed != nullptr;
+  return {bound_node(a).op->name, a.where(), has_steps ? status : nullptr};
+}
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const OpDef agree_op;

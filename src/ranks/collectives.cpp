@@ -1,13 +1,12 @@
 // The ops by which ranks exchange values, and their gradients.
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/at.h"
 #include "graphsink/ops.h"
-#include "ir/bound_node.h"
 #include "ranks/collective.h"
-#include "ranks/rank_group.h"
 #include "ranks/reduce.h"
 
 namespace graphsink {
@@ -17,7 +16,18 @@ constexpr std::string_view kCallCost = "a wait for all ranks";
 constexpr OpTraits kTraits{.host_effect = true, .agree = &agree_op};
 
 RankGroup& group_of(const BodyArgs& a) { return *a.attrs<CollectiveAttrs>().group; }
-Exchange exchange_of(const BodyArgs& a) { return {bound_node(a).op->name, a.where()}; }
+
+// A dead step goes on as if each rank had what this one has, so that its loops end as those of the rank alone would.
+void take_own(const CpuArgs& a) {
+  const std::size_t in = a.in_type(0).bytes(), out = a.out_type(0).bytes();
+  for (std::size_t first = 0; in > 0 && first < out; first += in)
+    std::memcpy(a.out<std::byte>(0) + first, a.in<void>(0), std::min(in, out - first));
+}
+
+template <OpBody::Cpu body>
+void in_live_steps(const CpuArgs& a) {
+  is_dead(a) ? take_own(a) : body(a);
+}
 
 void check_reduction(InferArgs& a) {
   const Reduction reduction = a.attrs<CollectiveAttrs>().reduction;
@@ -101,7 +111,7 @@ constexpr OpDef kAllReduce{.name = "all_reduce",
                            .infer = infer_all_reduce,
                            .traits = kTraits,
                            .prepare = prepare_all_reduce,
-                           .bodies = {all_reduce_body},
+                           .bodies = {in_live_steps<all_reduce_body>},
                            .grad = all_reduce_grad,
                            .call_cost = kCallCost};
 
@@ -153,13 +163,13 @@ constexpr OpDef kReduceScatter{.name = "reduce_scatter",
                                .infer = infer_reduce_scatter,
                                .traits = kTraits,
                                .prepare = prepare_reduce_scatter,
-                               .bodies = {reduce_scatter_body},
+                               .bodies = {in_live_steps<reduce_scatter_body>},
                                .grad = reduce_scatter_grad,
                                .call_cost = kCallCost};
 constexpr OpDef kAllGather{.name = "all_gather",
                            .infer = infer_all_gather,
                            .traits = kTraits,
-                           .bodies = {all_gather_body},
+                           .bodies = {in_live_steps<all_gather_body>},
                            .grad = all_gather_grad,
                            .call_cost = kCallCost};
 
@@ -193,14 +203,16 @@ void broadcast_body(const CpuArgs& a) {
 // The loss depends on what the root has alone.
 std::vector<Value> broadcast_grad(const GradArgs& g) {
   const auto& attrs = g.attrs.as<CollectiveAttrs>();
-  const Value total = emit_again(kAllReduce, g, Reduction::sum)[0];
-  return {attrs.group->rank() == attrs.root ? total : Value()};
+  const Arg total(emit_again(kAllReduce, g, Reduction::sum)[0], g.where);
+  if (attrs.group->rank() == attrs.root) return {std::get<Value>(total.content())};
+  // Zeros, because nothing is greater than itself: the graph goes on to the same collectives on all ranks.
+  return {cast(Arg(greater(total, total), g.where), g.inputs[0].dtype())};
 }
 
 constexpr OpDef kBroadcast{.name = "broadcast",
                            .infer = infer_broadcast,
                            .traits = kTraits,
-                           .bodies = {broadcast_body},
+                           .bodies = {in_live_steps<broadcast_body>},
                            .grad = broadcast_grad,
                            .call_cost = kCallCost};
 
@@ -221,7 +233,7 @@ std::vector<Value> all_to_all_grad(const GradArgs& g);
 constexpr OpDef kAllToAll{.name = "all_to_all",
                           .infer = infer_all_to_all,
                           .traits = kTraits,
-                          .bodies = {all_to_all_body},
+                          .bodies = {in_live_steps<all_to_all_body>},
                           .grad = all_to_all_grad,
                           .call_cost = kCallCost};
 std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }

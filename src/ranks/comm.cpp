@@ -15,10 +15,16 @@ class OneRank : public RankBackend {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void all_to_all(const void* in, void* out, std::size_t bytes) override { std::memcpy(out, in, bytes); }
-  void all_gather(const void* in, void* out, std::size_t bytes) override { std::memcpy(out, in, bytes); }
-  void broadcast(void*, std::size_t, int) override {}
+  void all_to_all(Channel, const void* in, void* out, std::size_t bytes) override { copy(out, in, bytes); }
+  void all_gather(Channel, const void* in, void* out, std::size_t bytes) override { copy(out, in, bytes); }
+  void broadcast(Channel, void*, std::size_t, int) override {}
   bool is_done() override { return true; }
+  void give_up() override {}
+
+ private:
+  static void copy(void* out, const void* in, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(out, in, bytes);
+  }
 };
 
 std::string described(std::span<const Variable> variables) {
@@ -59,7 +65,7 @@ void broadcast_variables(std::span<const Variable> variables, const Comm& comm, 
              "pass the same Variables on all ranks");
   for (Variable variable : variables) {
     Tensor value = variable.read();
-    comm.group()->broadcast(value.data(), value.bytes(), root, exchange);
+    comm.group()->broadcast_parts(value.data(), value.bytes(), root, exchange);
     if (comm.rank() != root) variable.write(value);
   }
 }

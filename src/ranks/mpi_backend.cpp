@@ -30,6 +30,8 @@ class MpiLibrary {
     }
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_), "MPI_Init_thread");
     is_ours_ = true;
+    // Open MPI reports errors of exchanges there, too. As they are, they would end the process.
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
   ~MpiLibrary() {
     int is_finalized = 0;
@@ -58,20 +60,19 @@ MpiLibrary& mpi_library() {
 class MpiBackend : public RankBackend {
  public:
   MpiBackend() {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    MPI_Comm_rank(comm_, &rank_);
-    MPI_Comm_size(comm_, &size_);
+    for (MPI_Comm* comm : {&texts_, &elements_}) {
+      check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
+      check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
+    MPI_Comm_rank(texts_, &rank_);
+    MPI_Comm_size(texts_, &size_);
   }
   ~MpiBackend() override {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
-    if (is_finalized) return;
-    if (request_ == MPI_REQUEST_NULL) {
-      MPI_Comm_free(&comm_);
-    } else {
-      mpi_library().give_up();
-    }
+    if (is_finalized || has_given_up_) return;  // MPI_Comm_free() would wait for an exchange that others have left
+    MPI_Comm_free(&texts_);
+    MPI_Comm_free(&elements_);
   }
   MpiBackend(const MpiBackend&) = delete;
   MpiBackend& operator=(const MpiBackend&) = delete;
@@ -79,24 +80,29 @@ class MpiBackend : public RankBackend {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  void all_to_all(const void* in, void* out, std::size_t bytes) override {
+  void all_to_all(Channel channel, const void* in, void* out, std::size_t bytes) override {
     const int n = count(bytes);
-    check(MPI_Ialltoall(in, n, MPI_BYTE, out, n, MPI_BYTE, comm_, &request_), "MPI_Ialltoall");
+    check(MPI_Ialltoall(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &request_), "MPI_Ialltoall");
   }
-  void all_gather(const void* in, void* out, std::size_t bytes) override {
+  void all_gather(Channel channel, const void* in, void* out, std::size_t bytes) override {
     const int n = count(bytes);
-    check(MPI_Iallgather(in, n, MPI_BYTE, out, n, MPI_BYTE, comm_, &request_), "MPI_Iallgather");
+    check(MPI_Iallgather(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &request_), "MPI_Iallgather");
   }
-  void broadcast(void* data, std::size_t bytes, int root) override {
-    check(MPI_Ibcast(data, count(bytes), MPI_BYTE, root, comm_, &request_), "MPI_Ibcast");
+  void broadcast(Channel channel, void* data, std::size_t bytes, int root) override {
+    check(MPI_Ibcast(data, count(bytes), MPI_BYTE, root, comm(channel), &request_), "MPI_Ibcast");
   }
   bool is_done() override {
     int flag = 0;
     check(MPI_Test(&request_, &flag, MPI_STATUS_IGNORE), "MPI_Test");
     return flag != 0;
   }
+  void give_up() override {
+    has_given_up_ = true;
+    mpi_library().give_up();
+  }
 
  private:
+  MPI_Comm comm(Channel channel) const { return channel == Channel::texts ? texts_ : elements_; }
   static int count(std::size_t bytes) {
     if (bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max())) return static_cast<int>(bytes);
     throw Error("ranks", Where(),
@@ -104,9 +110,10 @@ class MpiBackend : public RankBackend {
                 "exchange the tensor in parts");
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   int rank_ = 0, size_ = 1;
+  bool has_given_up_ = false;
 };
 
 }  // namespace

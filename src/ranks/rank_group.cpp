@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/at.h"
 
@@ -13,6 +13,7 @@ namespace graphsink {
 namespace {
 
 constexpr const char* kRemedy = "end the process, and start all ranks again from a checkpoint";
+constexpr std::size_t kPart = std::size_t{1} << 26;  // bytes that broadcast_parts() sends at once
 
 // Between two looks whether the others have come: soon at first, then seldom, because ranks may share processors.
 void pause(std::int64_t looks) {
@@ -20,53 +21,146 @@ void pause(std::int64_t looks) {
   std::this_thread::sleep_for(std::chrono::microseconds(looks < 10000 ? 20 : 200));
 }
 
+std::string described(const Exchange& exchange) {
+  const std::string place = to_string(exchange.where);
+  return std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")");
+}
+
+// What precedes texts: ranks that exchange texts of different kinds see it.
+struct TextHeader {
+  char op[40] = {};
+  std::uint64_t size = 0;
+};
+
 }  // namespace
 
 RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s)
-    : backend_(std::move(backend)), rank_(backend_->rank()), size_(backend_->size()), patience_s_(patience_s) {}
+    : backend_(std::move(backend)),
+      memory_(std::make_unique<Memory>()),
+      rank_(backend_->rank()),
+      size_(backend_->size()),
+      patience_s_(patience_s) {}
+
+RankGroup::~RankGroup() {
+  if (broken_) (void)memory_.release();  // an exchange that was given up may still write there
+}
+
+void RankGroup::give_up(const Exchange& exchange, std::string why) {
+  broken_ = std::move(why);
+  backend_->give_up();
+  throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
+}
+
+// Steps of two programs, or a step and a call beside it, would meet in another order on another rank.
+void RankGroup::claim(const Exchange& exchange) {
+  if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
+  if (program_ != nullptr && program_ != exchange.program)
+    throw Error(std::string(exchange.op), exchange.where, "a step of another program exchanges values in this Comm",
+                "sync() the one program before another one uses the Comm, or give each a Comm of its own");
+  program_ = exchange.program;
+}
 
 template <class Begin>
 void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
   const std::lock_guard lock(mutex_);
-  if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
-  begin();
+  claim(exchange);
   const auto start = std::chrono::steady_clock::now();
-  for (std::int64_t looks = 0; !backend_->is_done(); ++looks) {
-    pause(looks);
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    if (waited.count() < patience_s_) continue;
-    const std::string place = to_string(exchange.where);
-    const std::string seconds = std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms";
-    broken_ = "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " has waited " + seconds + " in " +
-              std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")") +
-              " for a rank that did not come: it has ended, hangs, or is at another collective";
-    throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
+  try {
+    begin();
+    for (std::int64_t looks = 0; !backend_->is_done(); ++looks) {
+      pause(looks);
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (waited.count() >= patience_s_) break;
+    }
+    if (backend_->is_done()) return;
+  } catch (const Error& e) {
+    broken_ = e.problem();
+    backend_->give_up();
+    throw Error(std::string(exchange.op), exchange.where, e.problem(), e.remedy(), e.code());
   }
+  give_up(exchange, "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " has waited " +
+                        std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " +
+                        described(exchange) +
+                        " for a rank that did not come: it has ended, hangs, or is at another collective");
 }
 
 void RankGroup::all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange) {
-  wait(exchange, [&] { backend_->all_to_all(in, out, bytes); });
+  wait(exchange, [&] { backend_->all_to_all(Channel::elements, in, out, bytes); });
 }
 
 void RankGroup::all_gather(const void* in, void* out, std::size_t bytes, const Exchange& exchange) {
-  wait(exchange, [&] { backend_->all_gather(in, out, bytes); });
+  wait(exchange, [&] { backend_->all_gather(Channel::elements, in, out, bytes); });
 }
 
 void RankGroup::broadcast(void* data, std::size_t bytes, int root, const Exchange& exchange) {
-  wait(exchange, [&] { backend_->broadcast(data, bytes, root); });
+  wait(exchange, [&] { backend_->broadcast(Channel::elements, data, bytes, root); });
 }
 
-std::vector<std::string> RankGroup::all_texts(const std::string& text, const Exchange& exchange) {
-  const std::uint64_t mine = text.size();
-  std::vector<std::uint64_t> sizes(at(size_));
-  all_gather(&mine, sizes.data(), sizeof mine, exchange);
-  const std::uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
-  std::string padded = text, all(at(size_) * longest, '\0');
-  padded.resize(longest);
-  all_gather(padded.data(), all.data(), longest, exchange);
+// Leaves `bytes` of each rank in Memory::all; `mine` is filled up.
+void RankGroup::gather(std::string_view mine, std::size_t bytes, const Exchange& exchange) {
+  wait(exchange, [&] {
+    memory_->mine.assign(bytes, std::byte{0});
+    memory_->all.assign(bytes * at(size_), std::byte{0});
+    std::transform(mine.begin(), mine.end(), memory_->mine.begin(), [](char c) { return std::byte(c); });
+    backend_->all_gather(Channel::texts, memory_->mine.data(), memory_->all.data(), bytes);
+  });
+}
+
+std::vector<bool> RankGroup::all_bits(bool bit, const Exchange& exchange) {
+  gather(bit ? "1" : "0", 1, exchange);
+  std::vector<bool> bits;
+  for (const std::byte each : memory_->all) bits.push_back(each == std::byte{'1'});
+  return bits;
+}
+
+std::vector<std::string> RankGroup::all_texts(std::string_view text, const Exchange& exchange) {
+  TextHeader mine;
+  mine.size = text.size();
+  exchange.op.copy(mine.op, sizeof mine.op - 1);
+  gather({reinterpret_cast<const char*>(&mine), sizeof mine}, sizeof mine, exchange);
+  std::vector<TextHeader> headers(at(size_));
+  std::memcpy(headers.data(), memory_->all.data(), memory_->all.size());
+  std::uint64_t longest = 0;
+  for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+    longest = std::max(longest, headers[rank].size);
+    if (std::strcmp(headers[rank].op, mine.op) == 0) continue;
+    const std::lock_guard lock(mutex_);
+    give_up(exchange, "rank " + std::to_string(rank_) + " is in " + described(exchange) + ", and rank " +
+                          std::to_string(rank) + " in " + headers[rank].op);
+  }
+  gather(text, longest, exchange);
   std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < sizes.size(); ++rank) texts.push_back(all.substr(rank * longest, sizes[rank]));
+  const char* all = reinterpret_cast<const char*>(memory_->all.data());
+  for (std::size_t rank = 0; rank < headers.size(); ++rank)
+    texts.emplace_back(all + rank * longest, headers[rank].size);
   return texts;
+}
+
+void RankGroup::broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange) {
+  for (std::size_t first = 0; first < bytes; first += kPart) {
+    const std::size_t part = std::min(kPart, bytes - first);
+    std::byte* place = static_cast<std::byte*>(data) + first;
+    wait(exchange, [&] {
+      memory_->all.assign(place, place + part);
+      backend_->broadcast(Channel::elements, memory_->all.data(), part, root);
+    });
+    std::memcpy(place, memory_->all.data(), part);
+  }
+}
+
+void RankGroup::end_step(const Exchange& exchange) {
+  const std::lock_guard lock(mutex_);
+  if (program_ == exchange.program) program_ = nullptr;
+}
+
+bool RankGroup::has_agreed_on(const std::string& plan) {
+  const std::lock_guard lock(mutex_);
+  return plans_.contains(plan);
+}
+
+void RankGroup::note_agreement(const std::string& plan) {
+  const std::lock_guard lock(mutex_);
+  plans_.insert(plan);
 }
 
 }  // namespace graphsink

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,37 +15,65 @@
 
 namespace graphsink {
 
-// The caller of an exchange, for errors.
+// The caller of an exchange, for errors. `program` is the program in whose step it takes place; null: in no step.
 struct Exchange {
   std::string_view op;
   Where where;
+  const void* program = nullptr;
 };
 
 // Exchanges wait for all ranks. They may be called on any thread, one at a time. Each throws Error if a rank does not
-// come in time, and from then on at once.
+// come in time, or MPI fails, and from then on at once; and in the step of a program, for all but that program.
 class RankGroup {
  public:
   RankGroup(std::unique_ptr<RankBackend> backend, double patience_s);
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
+  // Of elements, in memory of the caller's, which must not be freed if they throw before the process ends: a rank that
+  // comes too late still writes there.
   void all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void all_gather(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void broadcast(void* data, std::size_t bytes, int root, const Exchange& exchange);
 
-  // The texts of all ranks, which may differ in length.
-  std::vector<std::string> all_texts(const std::string& text, const Exchange& exchange);
+  // The texts of all ranks, which may differ in length. Throws Error if another rank calls this for another op.
+  std::vector<std::string> all_texts(std::string_view text, const Exchange& exchange);
+  // The same for a bit, in a step.
+  std::vector<bool> all_bits(bool bit, const Exchange& exchange);
+  // Gives all ranks the bytes of one, part by part.
+  void broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange);
+
+  // The program's step is over: another one may exchange.
+  void end_step(const Exchange& exchange);
+
+  // Whether all ranks are known to have plans with these collectives.
+  bool has_agreed_on(const std::string& plan);
+  void note_agreement(const std::string& plan);
 
  private:
+  // Memory of the exchanges whose callers bring none. It outlives them if a rank does not come.
+  struct Memory {
+    std::vector<std::byte> mine, all;
+  };
+
   template <class Begin>
   void wait(const Exchange& exchange, Begin&& begin);
+  [[noreturn]] void give_up(const Exchange& exchange, std::string why);
+  void gather(std::string_view mine, std::size_t bytes, const Exchange& exchange);
+  void claim(const Exchange& exchange);
 
   std::unique_ptr<RankBackend> backend_;
+  std::unique_ptr<Memory> memory_;
   int rank_, size_;
   double patience_s_;
   std::mutex mutex_;
+  const void* program_ = nullptr;      // whose step exchanges values now
   std::optional<std::string> broken_;  // why no exchange is possible any more
+  std::set<std::string> plans_;
 };
 
 }  // namespace graphsink

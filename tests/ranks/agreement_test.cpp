@@ -82,6 +82,50 @@ TEST_P(Agreement, AStepThatFailsOnOneRankCommitsOnNone) {
   }
 }
 
+// Which of these a rank runs in depends on clocks where the mode is automatic.
+TEST_P(Agreement, RanksMayRunInDifferentModes) {
+  Graph g;
+  const Value index = g.feed("index", i32, Shape{1});
+  const Value row = gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index);
+  g.output("sum", all_reduce(mul(all_reduce(sum(row), world()), 2.0), world()));
+  Variable count("count", Tensor::scalar(0.0f));
+  g.assign(count, add(g.value(count), 1.0));
+  Program program = compile(g);
+  constexpr std::size_t kModesInAll = std::size(kAllModes);
+  float expected = 0;
+  for (std::size_t run = 0; run < 4 * kModesInAll; ++run) {
+    const Mode mode = kAllModes[(run + static_cast<std::size_t>(me()) * (run / kModesInAll)) % kModesInAll];
+    const std::int64_t fails = run % 3 == 0 ? static_cast<std::int64_t>(run % 8) : 8;
+    Tensor indices(i32, {8, 1});
+    if (me() == bad() && fails < 8) indices.as<std::int32_t>()[static_cast<std::size_t>(fails)] = 99;
+    program.write(index, indices);
+    const std::string problem = problem_of([&] {
+      program.run(mode, {.steps = 8});
+      program.sync();
+    });
+    EXPECT_EQ(problem.empty(), fails == 8) << to_string(mode) << ": " << problem;
+    expected += static_cast<float>(fails);
+    ASSERT_EQ(count.read().at(0), expected) << to_string(mode) << ", run " << run;
+  }
+}
+
+TEST_P(Agreement, BatchesMayHaveOtherSizesOnEachRank) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(4), 2});
+  const Variable w("w", Tensor::full(f32, {2, 1}, 1.0));
+  const Value loss = sum(matmul(x, w));
+  g.output("gradient", all_reduce(grad(loss, {w})[0], world()));
+  Program program = compile(g);
+  for (int run = 0; run < 3; ++run) {
+    const std::int64_t rows = 3 + (me() + run) % 3;
+    program.write(x, Tensor::full(f32, {rows, 2}, 1.0));
+    program.run(sink);
+    double expected = 0;
+    for (int rank = 0; rank < world().size(); ++rank) expected += 3 + (rank + run) % 3;
+    EXPECT_EQ(program.output("gradient").at(0), expected);
+  }
+}
+
 TEST_P(Agreement, OfSeveralStepsThoseBeforeTheFailureCommit) {
   Graph g;
   const Value index = g.feed("index", i32, Shape{1});
@@ -102,6 +146,26 @@ TEST_P(Agreement, OfSeveralStepsThoseBeforeTheFailureCommit) {
               "");
     EXPECT_EQ(count.read().at(0), 5) << to_string(mode);
   }
+}
+
+void throw_nothing(const CpuArgs& a) {
+  if (a.in<float>(0)[0] > 1) throw std::runtime_error("");
+  a.out<float>(0)[0] = 1;
+}
+const OpDef silent_op{.name = "silent", .infer = infer_like_first, .bodies = {throw_nothing}};
+
+TEST_P(Agreement, AFailureWithoutATextIsOne) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{1});
+  g.output("y", all_reduce(emit(silent_op, {x})[0], world()));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f32, {1}, me() == bad() ? 2.0 : 0.0));
+  EXPECT_THROW(
+      {
+        program.run(sink);
+        program.sync();
+      },
+      Error);
 }
 
 TEST_P(Agreement, ThrownTextsOfOneRankReachTheOthers) {
@@ -201,7 +265,7 @@ TEST_P(Agreement, ConditionsOfOneRankStopAll) {
 
 // Run alone, with a rank that never comes: see tests/CMakeLists.txt.
 TEST(Missing, DISABLED_RankIsNamedAndEndsTheWait) {
-  const Comm comm = mpi_world({.patience_s = 0.3});
+  const Comm comm = mpi_world({.patience_s = 2});
   Graph g;
   const Value x = g.input("x", f32, Shape{2});
   g.output("y", all_reduce(x, comm));

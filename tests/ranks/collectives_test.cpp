@@ -164,6 +164,38 @@ TEST_P(Collectives, GradientsAreThoseOfTheSumOfAllLosses) {
   EXPECT_EQ(gradient(whole, [](const Value& x) { return add(broadcast(x, world()), mul(x, 0.0)); }), of_root);
 }
 
+TEST_P(Collectives, SumsOf16BitsAreRoundedOnce) {
+  Graph g;
+  const Value x = g.input("x", f16, Shape{1});
+  g.output("y", all_reduce(x, world()));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f16, {1}, me() == 0 ? 2048.0 : 1.0));  // 2049 is no f16
+  program.run(sink);
+  EXPECT_EQ(program.output("y").at(0), float(half(2048.0f + static_cast<float>(ranks() - 1))));
+}
+
+// Ranks that get no gradient from a broadcast build the same collectives behind it.
+TEST_P(Collectives, GradientsOfABroadcastOfASum) {
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < 4; ++i) expected.push_back(reduced(Reduction::sum, i));
+  EXPECT_EQ(gradient({4}, [](const Value& x) { return broadcast(all_reduce(x, world()), world()); }), expected);
+}
+
+TEST_P(Collectives, AveragesHaveOpenSizes) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(4), 2}), y = g.input("y", f32, Shape{3});
+  const std::vector<Value> means = average(std::vector{x, y, y}, world());
+  for (std::size_t i = 0; i < means.size(); ++i) g.output(std::to_string(i), means[i]);
+  Program program = compile(g);
+  program.write(x, data_of(me(), f32, {5, 2}));
+  program.write(y, data_of(me(), f32, {3}));
+  program.run(sink);
+  for (std::size_t k = 0; k < means.size(); ++k) {
+    const Tensor mean = program.output(std::to_string(k));
+    for (std::int64_t i = 0; i < mean.shape().size(); ++i) EXPECT_EQ(mean.at(i), reduced(Reduction::mean, i)) << k;
+  }
+}
+
 TEST_P(Collectives, GradientOfAMaximumGoesToTheLargest) {
   std::vector<double> expected(4);
   for (std::int64_t i = 0; i < 4; ++i)

@@ -1,0 +1,109 @@
+// What a group of ranks does when an exchange fails, or is asked for at a wrong time. Without MPI.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/error.h"
+#include "ranks/rank_group.h"
+
+namespace graphsink::rank_group_test {
+namespace {
+
+enum class Ends { yes, no, throws };
+
+struct Seen {
+  Ends ends = Ends::yes;
+  int begun = 0;
+  bool was_given_up = false;
+};
+
+// Two ranks, of which the other one does as this one.
+class FakeBackend : public RankBackend {
+ public:
+  explicit FakeBackend(Seen& seen) : seen_(seen) {}
+  int rank() const override { return 1; }
+  int size() const override { return 2; }
+  void all_to_all(Channel, const void*, void*, std::size_t) override { ++seen_.begun; }
+  void all_gather(Channel, const void* in, void* out, std::size_t bytes) override {
+    ++seen_.begun;
+    for (std::size_t i = 0; i < 2 * bytes; ++i)
+      static_cast<std::byte*>(out)[i] = static_cast<const std::byte*>(in)[i % bytes];
+  }
+  void broadcast(Channel, void*, std::size_t, int) override { ++seen_.begun; }
+  bool is_done() override {
+    if (seen_.ends == Ends::throws) throw Error("fake", Where(), "the wire is cut", "mend it", ErrorCode::device_lost);
+    return seen_.ends == Ends::yes;
+  }
+  void give_up() override { seen_.was_given_up = true; }
+
+ private:
+  Seen& seen_;
+};
+
+template <class Call>
+std::string problem_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.problem();
+  }
+  return "";
+}
+
+TEST(RankGroup, TextsOfAllRanksCome) {
+  Seen seen;
+  RankGroup group(std::make_unique<FakeBackend>(seen), 1);
+  EXPECT_EQ(group.all_texts("abc", {"barrier", Where()}), (std::vector<std::string>{"abc", "abc"}));
+  EXPECT_EQ(group.all_texts("", {"barrier", Where()}), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(group.all_bits(true, {"barrier", Where()}), (std::vector<bool>{true, true}));
+}
+
+TEST(RankGroup, ARankThatDoesNotComeEndsAllExchanges) {
+  Seen seen{.ends = Ends::no};
+  RankGroup group(std::make_unique<FakeBackend>(seen), 0.001);
+  const std::string first = problem_of([&] { group.all_to_all(nullptr, nullptr, 0, {"all_reduce", Where()}); });
+  EXPECT_NE(first.find("rank 1 of 2 has waited 1 ms in all_reduce"), std::string::npos) << first;
+  EXPECT_TRUE(seen.was_given_up);
+  seen.ends = Ends::yes;
+  EXPECT_EQ(problem_of([&] { group.all_texts("", {"barrier", Where()}); }), first);
+  EXPECT_EQ(seen.begun, 1);
+}
+
+TEST(RankGroup, AFailingExchangeEndsAllExchanges) {
+  Seen seen{.ends = Ends::throws};
+  RankGroup group(std::make_unique<FakeBackend>(seen), 1);
+  EXPECT_EQ(problem_of([&] { group.all_bits(true, {"agree", Where()}); }), "the wire is cut");
+  EXPECT_TRUE(seen.was_given_up);
+  seen.ends = Ends::yes;
+  EXPECT_EQ(problem_of([&] { group.all_bits(true, {"agree", Where()}); }), "the wire is cut");
+}
+
+TEST(RankGroup, TheStepOfOneProgramExcludesWhatIsOutside) {
+  Seen seen;
+  RankGroup group(std::make_unique<FakeBackend>(seen), 1);
+  const int a = 0, b = 0;
+  const Exchange step{"all_reduce", Where(), &a}, other{"all_reduce", Where(), &b}, outside{"barrier", Where()};
+  group.all_to_all(nullptr, nullptr, 0, step);
+  for (const Exchange& refused : {other, outside}) {
+    EXPECT_NE(problem_of([&] { group.all_texts("", refused); }).find("a step of another program"), std::string::npos);
+    group.end_step(refused);  // does not end the step of a
+  }
+  group.all_to_all(nullptr, nullptr, 0, step);
+  group.end_step(step);
+  EXPECT_EQ(problem_of([&] { group.all_texts("", outside); }), "");
+  EXPECT_EQ(problem_of([&] { group.all_to_all(nullptr, nullptr, 0, other); }), "");
+}
+
+TEST(RankGroup, RemembersPlans) {
+  Seen seen;
+  RankGroup group(std::make_unique<FakeBackend>(seen), 1);
+  EXPECT_FALSE(group.has_agreed_on("a"));
+  group.note_agreement("a");
+  EXPECT_TRUE(group.has_agreed_on("a"));
+  EXPECT_FALSE(group.has_agreed_on("b"));
+}
+
+}  // namespace
+}  // namespace graphsink::rank_group_test
