@@ -26,7 +26,7 @@ std::string described(const Exchange& exchange) {
   return std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")");
 }
 
-// What precedes texts: ranks that exchange texts of different kinds see it.
+// It precedes texts, so that ranks which exchange texts of different kinds see that.
 struct TextHeader {
   char op[40] = {};
   std::uint64_t size = 0;

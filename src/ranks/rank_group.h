@@ -34,8 +34,8 @@ class RankGroup {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // Of elements, in memory of the caller's, which must not be freed if they throw before the process ends: a rank that
-  // comes too late still writes there.
+  // These move elements, in memory of the caller's. If they throw, it must not be freed before the process ends,
+  // because a rank that comes too late still writes there.
   void all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void all_gather(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void broadcast(void* data, std::size_t bytes, int root, const Exchange& exchange);
@@ -71,7 +71,7 @@ class RankGroup {
   int rank_, size_;
   double patience_s_;
   std::mutex mutex_;
-  const void* program_ = nullptr;      // whose step exchanges values now
+  const void* program_ = nullptr;      // the one whose step exchanges values now
   std::optional<std::string> broken_;  // why no exchange is possible any more
   std::set<std::string> plans_;
 };
