@@ -182,15 +182,15 @@ bool read_image(const std::filesystem::path& path) {
 }
 #endif
 
-void damage_graph(std::string& bytes, Random& random) {
-  gs::testing::DamagedGraph graph(bytes);
+void damage_graph(const gs::testing::GoodGraphs& graphs, std::string& bytes, Random& random) {
+  gs::testing::DamagedGraph graph = graphs.choose(random);
   for (std::size_t n = below(random, 3) + 1; n > 0; --n) graph.damage(random);
   bytes = graph.bytes();
   if (random() % 16 == 0) damage(bytes, random);
 }
 
 struct Reader {
-  std::string good;                                                  // a file that can be read
+  std::string good;                                                  // a file that can be read, unless `damage` has one
   std::function<bool(const std::filesystem::path& path)> read;       // true if it was read
   std::function<void(std::string& bytes, Random& random)> damage{};  // where that of any bytes would not get far
   std::function<void(std::string& bytes)> mend{};  // sets sizes right, so that what is behind them is reached
@@ -200,7 +200,12 @@ std::map<std::string, Reader> readers() {
   using Path = std::filesystem::path;
   std::map<std::string, Reader> readers = {
       {"checkpoint", {gs::good_safetensors(), read_checkpoint, {}, mend_checkpoint}},
-      {"graph", {gs::testing::good_graph(), gs::testing::read_damaged_graph, damage_graph}},
+      {"graph",
+       {{},
+        gs::testing::read_damaged_graph,
+        [graphs = std::make_shared<const gs::testing::GoodGraphs>()](std::string& bytes, Random& random) {
+          damage_graph(*graphs, bytes, random);
+        }}},
       {"idx", {gs::good_idx(), read_idx}},
       {"index", {gs::good_index(), read_index}},
       {"images",
