@@ -74,10 +74,10 @@ std::string to_string(const StreamLoaderReport& report);
 // Threads: used by one thread at a time; the source and `prepare` are called by the workers. The loader captures
 // nothing, and captures of other threads neither break it nor are broken by it.
 //
-// Lifetime: the stream must exist as long as next() is called. data() is memory of the loader: work that uses it must
-// have ended before the loader goes, and keys of a SinkCache that hold its addresses must not be launched afterwards.
-// The destructor waits for the workers to finish their sample and for the loader's own copies. A child of fork() can
-// only destroy it.
+// Lifetime: the stream must exist as long as next() is called. data() is memory of the loader, unless memory() is kept:
+// work that uses it must have ended before the loader goes, and keys of a SinkCache that hold its addresses must not be
+// launched afterwards. The destructor waits for the workers to finish their sample and for the loader's own copies. A
+// child of fork() can only destroy it.
 //
 // Errors: what Source::read() or `prepare` throw, and what CUDA refuses, next() throws in the place of the batch that
 // it is about. Nothing is skipped: the next call tries that batch again. After an Error of CUDA's, data() holds the
@@ -110,6 +110,9 @@ class StreamLoader {
   T* data(const std::string& field, Where where = Where::current()) const {
     return static_cast<T*>(address(field, dtype_of<T>(), where));
   }
+  // Keeps what data() returns, also without the loader: it is freed when the last copy of this goes, on any thread.
+  std::shared_ptr<void> memory(Where where = Where::current()) const;
+  std::int64_t most_samples(Where where = Where::current()) const;  // that the slices have room for
 
   std::int64_t batches(Where where = Where::current()) const;  // in an epoch
   // Place of the batch that next() brings next: the two numbers that a checkpoint of yours keeps.

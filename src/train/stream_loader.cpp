@@ -147,6 +147,7 @@ class DeviceSlices final : public Receiver {
   }
 
   const SliceLayout& layout() const { return layout_; }
+  const Memory& memory() const { return memory_; }
   void* address(std::size_t field) const { return static_cast<std::byte*>(memory_.get()) + layout_.offsets[field]; }
   std::int64_t given_samples() const { return given_samples_; }
   void count(StreamLoaderReport& report) const {
@@ -244,6 +245,8 @@ StreamLoader::~StreamLoader() = default;
 
 std::int64_t StreamLoader::next(Where where) { return impl(where).next(where); }
 const std::vector<Field>& StreamLoader::fields(Where where) const { return impl(where).slices().layout().fields; }
+std::shared_ptr<void> StreamLoader::memory(Where where) const { return impl(where).slices().memory(); }
+std::int64_t StreamLoader::most_samples(Where where) const { return impl(where).slices().layout().most_samples; }
 std::int64_t StreamLoader::batches(Where where) const { return impl(where).launches().order().batches(); }
 LoaderPosition StreamLoader::position(Where where) const { return impl(where).launches().position(); }
 void StreamLoader::seek(const LoaderPosition& position, Where where) { impl(where).launches().seek(position, where); }

@@ -138,6 +138,7 @@ TEST_F(StreamLoaderTest, BucketsOfSeveralSizes) {
   const SampleOrder order = length_order(lengths, buckets, {.is_shuffled = false});
   SinkCache sinks;
   StreamLoader loader(stream_, numbers(), order, {.most_samples = 12});
+  EXPECT_EQ(loader.most_samples(), 12);
   run_epoch(sinks, loader);
   EXPECT_EQ(seen(), samples_of(order, 0));
   StreamLoader small(stream_, numbers(), order);
@@ -242,6 +243,25 @@ TEST_F(StreamLoaderTest, TheNextBatchIsSentBeforeAStepIsWaitedFor) {
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   }
   EXPECT_EQ(seen(), samples_of(order, 0));
+}
+
+TEST_F(StreamLoaderTest, TheMemoryMayOutliveTheLoader) {
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+  std::shared_ptr<void> kept;
+  const float* x = nullptr;
+  {
+    StreamLoader loader(stream_, numbers(), order);
+    EXPECT_EQ(loader.most_samples(), kBatch);
+    ASSERT_EQ(loader.next(), kBatch);
+    x = loader.data<float>("x");
+    kept = loader.memory();
+  }
+  const std::weak_ptr<void> memory = kept;
+  std::vector<float> seen(kBatch);
+  ASSERT_EQ(cudaMemcpy(seen.data(), x, seen.size() * sizeof(float), cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(seen, (std::vector<float>{0, 1, 2, 3}));
+  kept.reset();
+  EXPECT_TRUE(memory.expired()) << "nothing else keeps it";
 }
 
 TEST_F(StreamLoaderTest, StepsOfOneLaunchShareABatch) {
