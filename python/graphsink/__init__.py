@@ -23,7 +23,9 @@ from graphsink._context import current_eager as _current_eager
 from graphsink._context import current_graph as current_graph, eager as eager
 from graphsink._context import wait_for_programs as _wait_for_programs
 from graphsink._control import grad as grad, if_ as if_, scan as scan, switch_ as switch_, while_ as while_
-from graphsink._data import Loader as Loader, batches as batches, source_of as source_of, tensor_source as tensor_source
+from graphsink._data import (
+    Loader as Loader, StreamLoader as StreamLoader, batches as batches, source_of as source_of, tensor_source as tensor_source
+)
 from graphsink._data import _program_of
 from graphsink._error import Error as Error
 from graphsink._host_op import HostOp as HostOp, host_op as host_op
@@ -38,7 +40,7 @@ from graphsink._types import bf16 as bf16
 # What the modules of the package call, and no user.
 for _name in ("HostFunction", "LoaderCore", "adamw_groups", "annotations", "exponential_average_values", "grad_values", "here",
               "host_op_values", "if_values", "require_dtype", "restore_program", "restore_variables", "run_evaluation", "run_training",
-              "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "switch_values",
+              "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "StreamLoaderCore", "switch_values",
               "tensor_source_of", "while_values"):
     globals().pop(_name, None)
 

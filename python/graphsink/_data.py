@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from graphsink import _core
 from graphsink._program import TracedProgram
+from graphsink._types import DType
 
 
 def tensor_source(tensors: Mapping[str, Any]) -> _core.Source:
@@ -50,10 +51,45 @@ def _field(part: Any) -> tuple[Any, tuple[int, ...]]:
     return kinds[array.dtype.kind], array.shape
 
 
-_open: weakref.WeakSet[Loader] = weakref.WeakSet()
+_open: weakref.WeakSet[_OfSamples] = weakref.WeakSet()
 
 
-class Loader:
+class _OfSamples:
+    """What loaders have in common."""
+
+    core: _core.LoaderCore | _core.StreamLoaderCore
+    source: _core.Source
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch."""
+        return self.core.batches
+
+    @property
+    def position(self) -> _core.LoaderPosition:
+        """Place of the batch that next() brings next."""
+        return self.core.position
+
+    def seek(self, position: _core.LoaderPosition) -> None:
+        """Goes to another place in the order."""
+        self.core.seek(position)
+
+    def report(self) -> _core.LoaderReport:
+        """What the loader has done so far, and what it waited for."""
+        return self.core.report()
+
+    def close(self) -> None:
+        """Waits for the workers to finish their sample, and ends them. Further calls raise Error."""
+        self.core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Loader(_OfSamples):
     """Feeds a program with batches of samples of a source, in an order:
 
         loader = gs.Loader(step, {"image": images, "label": labels}, gs.sample_order(60000, batch=32, seed=1))
@@ -76,15 +112,16 @@ class Loader:
     Used by the thread that uses the program. What the source or `prepare` raises, next() raises in the place of the batch.
     """
 
+    core: _core.LoaderCore
+
     def __init__(self, program: _core.Program | TracedProgram, source: Any, order: _core.SampleOrder,
                  feeds: Mapping[str, Any] | None = None, *, steps_per_launch: int = 1, workers: int = 1, ahead: int = 2,
                  when_starved: _core.WhenStarved = _core.WhenStarved.wait,
                  prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
                  mask: Any = None) -> None:
-        made = source_of(source)
-        wanted = dict(feeds) if feeds is not None else {name: name for name in made.fields}
-        self.source = made
-        self.core = _core.LoaderCore(_program_of(program), made, order, wanted, steps_per_launch, workers, ahead, when_starved,
+        self.source = source_of(source)
+        wanted = dict(feeds) if feeds is not None else {name: name for name in self.source.fields}
+        self.core = _core.LoaderCore(_program_of(program), self.source, order, wanted, steps_per_launch, workers, ahead, when_starved,
                                      prepare, seed, mask)
         _open.add(self)
 
@@ -97,32 +134,71 @@ class Loader:
         """Changes steps_per_launch. If the number is another than before, what was prepared ahead is prepared anew."""
         self.core.set_steps_per_launch(steps)
 
-    @property
-    def batches(self) -> int:
-        """Batches in an epoch."""
-        return self.core.batches
+
+class StreamLoader(_OfSamples):
+    """Feeds work on a CUDA stream with batches of samples of a source, in an order: the function of a SinkCache, or other code
+    that holds a stream.
+
+        loader = gs.StreamLoader(stream, {"image": images, "label": labels}, gs.sample_order(60000, batch=32, seed=1))
+        image, label = (torch.from_dlpack(loader.data(name)) for name in ("image", "label"))    # once
+        while samples := loader.next():        # an epoch
+            sinks.run(stream, samples, lambda s: train(s, image[:samples], label[:samples]))
+
+    The samples and their order are those of a Loader. Each batch is brought to the same device memory, in the order of `stream`:
+    work that the stream is given after next() sees the new batch, and work from before has read the one before. Call next() before
+    SinkCache.run(), never in its function; the steps of one run() share a batch. Further streams must wait for this one.
+
+    stream             an int (cudaStream_t), an object with __cuda_stream__(), cuda_stream (torch.cuda.Stream) or ptr, or None for
+                       the legacy stream
+    source, order      as a Loader takes them
+    workers, ahead     those of a Loader, for launches of one batch
+    prepare, seed      a function of a SampleKey and a sample, a dict of arrays, that returns `fields`
+    fields             what `prepare` makes: dtypes and shapes by name; by default the fields of the source
+    mask               the name of one more field, f32: 1 for a sample in its turn, 0 for padding
+    most_samples       samples that there is room for; by default those of the first or the last batch of an epoch. Needed for
+                       buckets of several sizes
+    device             the number of the CUDA device of the stream
+    log                a function of a LogLevel and a message, for failures that cannot be raised
+
+    Used by one thread at a time; other Python threads run while it waits. What the source or `prepare` raises, next() raises in the
+    place of the batch, which the call after that tries again. Keeps the stream's object. Raises Error in a build without CUDA.
+    """
+
+    core: _core.StreamLoaderCore
+
+    def __init__(self, stream: Any, source: Any, order: _core.SampleOrder, workers: int = 1, ahead: int = 2, *,
+                 prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
+                 fields: Mapping[str, tuple[Any, Sequence[int]]] | None = None, mask: str | None = None, most_samples: int = 0,
+                 device: int = 0, log: Callable[[_core.LogLevel, str], None] | None = None) -> None:
+        self.source = source_of(source)
+        self.core = _core.StreamLoaderCore(stream, self.source, order, workers, ahead, prepare, seed,
+                                           None if fields is None else dict(fields), mask, most_samples, device, log)
+        _open.add(self)
+
+    def next(self) -> int:
+        """Brings the next batch, and returns how many samples it has, with those that pad it. 0 at the end of an epoch, where it
+        brings nothing; the call after that begins the next one. Raises Error while the stream is being captured."""
+        return self.core.next()
 
     @property
-    def position(self) -> _core.LoaderPosition:
-        return self.core.position
+    def fields(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
+        """The dtype and the shape of each field of a sample, by name, with the mask."""
+        return self.core.fields
 
-    def seek(self, position: _core.LoaderPosition) -> None:
-        """Goes to another place in the order."""
-        self.core.seek(position)
+    @property
+    def most_samples(self) -> int:
+        """The first size of data()."""
+        return self.core.most_samples
 
-    def report(self) -> _core.LoaderReport:
+    def data(self, field: str) -> _core.BatchMemory:
+        """The device memory of a field, [most_samples, ...], for torch.from_dlpack(), cupy.asarray() and others: the same for all
+        batches. What lies behind the samples of a smaller batch is undefined. Arrays that are made of it keep the memory, also
+        when the loader is closed. Raises Error for a name that there is not."""
+        return self.core.data(field)
+
+    def report(self) -> _core.StreamLoaderReport:
         """What the loader has done so far, and what it waited for."""
         return self.core.report()
-
-    def close(self) -> None:
-        """Waits for the workers to finish their sample, and ends them. Further calls raise Error."""
-        self.core.close()
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @atexit.register

@@ -46,5 +46,6 @@ void bind_data(nb::module_& m);                                        // source
 void bind_images(nb::module_& m);                                      // sources of images
 void bind_train(nb::module_& m);
 void bind_sink_cache(nb::module_& m);
+void bind_stream_loader(nb::module_& m);
 
 }  // namespace graphsink::python

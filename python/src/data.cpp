@@ -14,20 +14,10 @@ namespace graphsink::python {
 
 namespace {
 
-std::vector<Field> fields_of(nb::handle fields) {
-  std::vector<Field> all;
-  for (auto [name, type] : nb::cast<nb::dict>(fields)) {
-    const auto dtype = nb::cast<DType>(nb::object(type[0]));
-    const auto sizes = nb::cast<Sizes>(nb::object(type[1]));
-    all.push_back({nb::cast<std::string>(name), {dtype, sizes.shape(here())}});
-  }
-  return all;
-}
-
 // The handle owns the function, and whoever reads the source keeps the handle.
 SourceHandle python_source(std::int64_t size, nb::handle fields, const nb::object& function) {
   const Where where = here();
-  const std::vector<Field> all = fields_of(fields);
+  const std::vector<Field> all = fields_of(nb::cast<nb::dict>(fields));
   const auto fill = [function = nb::handle(function), all, where](std::int64_t index, SampleMemory to) {
     require_running("function_source", where);
     nb::gil_scoped_acquire gil;
@@ -42,13 +32,7 @@ void bind_sources(nb::module_& m) {
       .def("__len__", [](const SourceHandle& self) { return self.source->size(); })
       .def_prop_ro("size", [](const SourceHandle& self) { return self.source->size(); })
       .def_prop_ro(
-          "fields",
-          [](const SourceHandle& self) {
-            nb::dict all;
-            for (const Field& field : self.source->fields())
-              all[field.name.c_str()] = nb::make_tuple(field.type.dtype, field.type.shape);
-            return all;
-          },
+          "fields", [](const SourceHandle& self) { return fields_dict(self.source->fields()); },
           nb::sig("def fields(self) -> dict[str, tuple[graphsink._types.DType, tuple[int, ...]]]"),
           "The dtype and the shape of each field of a sample, by name.")
       .def(
@@ -203,17 +187,6 @@ void bind_orders(nb::module_& m) {
 #undef GS_ORDER_OPTIONS
 }
 
-// The function that makes what feeds take of one sample: function(key, sample) returns it by the names of the feeds.
-Prepare prepare_of(nb::handle function, const std::vector<Field>& from, const std::vector<Field>& to,
-                   const Where& where) {
-  if (function.is_none()) return {};
-  return [function, from, to, where](const SampleKey& key, SampleMemory read, SampleMemory feeds) {
-    require_running("prepare", where);
-    nb::gil_scoped_acquire gil;
-    copy_sample(function(key, sample_dict(from, read)), to, feeds, "prepare", where);
-  };
-}
-
 // What a feed takes of one sample: its type without the dimension for the batch.
 Field field_of(const std::string& name, const Value& feed, const Where& where) {
   const Shape shape = feed.shape(where).examples();
@@ -246,9 +219,7 @@ void make_loader(LoaderHandle* self, nb::handle program_object, nb::handle sourc
   auto made = std::make_unique<Loader>(*program.program, source.source, order, std::move(pairs), options, where);
   new (self) LoaderHandle;
   self->loader = std::move(made);
-  self->program = nb::borrow(program_object);
-  self->source = nb::borrow(source_object);
-  self->prepare = nb::borrow(prepare);
+  self->used = {nb::borrow(program_object), nb::borrow(source_object), nb::borrow(prepare)};
 }
 
 void bind_loader_report(nb::module_& m) {

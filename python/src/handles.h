@@ -72,11 +72,13 @@ struct ProgramHandle {
   bool has_run = false;
 };
 
-// A Loader, until it is closed: its workers may call Python, and must be gone before the interpreter is.
-struct LoaderHandle {
-  LoaderHandle() = default;
-  LoaderHandle(const LoaderHandle&) = delete;
-  ~LoaderHandle() { close(); }
+// A Loader or a StreamLoader, until it is closed: its workers may call Python, and must be gone before the interpreter
+// is.
+template <class T>
+struct LoaderHandleOf {
+  LoaderHandleOf() = default;
+  LoaderHandleOf(const LoaderHandleOf&) = delete;
+  ~LoaderHandleOf() { close(); }
 
   // Waits for the workers to finish their sample.
   void close() {
@@ -84,22 +86,21 @@ struct LoaderHandle {
     nb::gil_scoped_release others_run;
     loader.reset();
   }
-  // Throws Error for a Loader that was closed.
-  Loader& open(const Where& where) {
+  // Throws Error for a loader that was closed.
+  T& open(const Where& where) {
     if (loader == nullptr) throw Error("Loader", where, "it was closed", "make another one");
     return *loader;
   }
 
   template <class Visit>
   void visit_owned(Visit visit) {
-    visit(program);
-    visit(source);
-    visit(prepare);
+    for (nb::object& object : used) visit(object);
   }
 
-  std::unique_ptr<Loader> loader;
-  nb::object program, source, prepare;  // which the loader uses
+  std::unique_ptr<T> loader;
+  std::vector<nb::object> used;  // by the loader
 };
+using LoaderHandle = LoaderHandleOf<Loader>;
 
 // Ends the programs that could not be ended in a host op. Called with the GIL, outside of host ops.
 void close_late_programs() noexcept;

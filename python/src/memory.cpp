@@ -12,10 +12,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
-
-#ifdef GRAPHSINK_CUDA
-#include <cuda_runtime_api.h>
-#endif
+#include "streams.h"
 
 namespace graphsink::python {
 
@@ -32,38 +29,16 @@ constexpr std::uint64_t kReadOnly = 1;
 constexpr const char* kVersioned = "dltensor_versioned";
 constexpr std::uint32_t kMajor = 1;
 
-// What DLPack and the CUDA array interface call the streams that have no address.
-constexpr std::uintptr_t kLegacyStream = 1;
-
 [[noreturn]] void refuse(const Where& where, const std::string& problem, const std::string& remedy) {
   throw Error("bind_memory", where, problem, remedy);
 }
 
 bool has(nb::handle object, const char* name) { return PyObject_HasAttrString(object.ptr(), name) != 0; }
 
-std::uintptr_t number_of_stream(cudaStream_t stream) {
-  return stream == nullptr ? kLegacyStream : reinterpret_cast<std::uintptr_t>(stream);
-}
-
-// Waits for what the stream, a number of these protocols, was given so far.
+// Waits for what the stream of an array was given so far.
 void wait_for(std::uintptr_t stream, DeviceId device, const Where& where) {
-#ifdef GRAPHSINK_CUDA
-  int before = 0;
-  cudaError_t code = cudaGetDevice(&before);
-  if (code == cudaSuccess) code = cudaSetDevice(device.index);
-  if (code == cudaSuccess) {
-    WithoutGil others_run;
-    code = cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream));
-    cudaSetDevice(before);
-  }
-  if (code != cudaSuccess) {
-    cudaGetLastError();
-    refuse(where, "the wait for the stream of the array failed: " + std::string(cudaGetErrorString(code)),
-           "end captures before, and pass an array whose stream exists");
-  }
-#else
-  (void)stream, (void)device, (void)where;  // there is no CUDA device, so nobody has such a stream
-#endif
+  wait_for_stream(stream, device, "bind_memory", "the array",
+                  "end captures before, and pass an array whose stream exists", where);
 }
 
 // Makes the object's library order its work before what the caller does next: see memory_of().

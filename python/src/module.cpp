@@ -34,4 +34,5 @@ NB_MODULE(_core, m) {
   py::bind_images(m);
   py::bind_train(m);
   py::bind_sink_cache(m);
+  py::bind_stream_loader(m);
 }

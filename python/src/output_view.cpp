@@ -1,14 +1,10 @@
 // Program.output_view(): an output where it lies, in memory of bind_memory().
-#include <nanobind/ndarray.h>
-
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "bindings.h"
 #include "garbage.h"
+#include "views.h"
 
 namespace graphsink::python {
 
@@ -41,35 +37,12 @@ void wait_for(ProgramHandle& handle, const Where& where) {
   handle.program->sync(where);
 }
 
-std::vector<std::size_t> sizes_of(const TensorType& type) {
-  std::vector<std::size_t> sizes;
-  for (std::int64_t size : type.shape.dims()) sizes.push_back(static_cast<std::size_t>(size));
-  return sizes;
-}
-
-// Something that keeps the memory, as an object of Python.
-nb::capsule keeper(const BoundOutput& output) {
-  return {new std::shared_ptr<const void>(output.owner),
-          [](void* kept) noexcept { delete static_cast<std::shared_ptr<const void>*>(kept); }};
-}
-
-int dlpack_kind(DeviceId device) {
-  return device.kind == DeviceKind::cpu ? nb::device::cpu::value : nb::device::cuda::value;
+ViewedMemory viewed(const OutputView& view) {
+  return {view.output.begin, view.output.type, view.device, true, view.output.owner};
 }
 
 // Makes the work of the program come before that of the stream, by waiting for the program: the library has no call
 // that makes a stream wait for it.
-void order_before(nb::handle stream, const OutputView& view, ProgramHandle& handle, const Where& where) {
-  if (!stream.is_none()) {
-    std::int64_t number = 0;
-    if (!nb::try_cast(stream, number)) throw nb::type_error("__dlpack__(): stream is an integer or None");
-    if (view.device.kind == DeviceKind::cpu) throw nb::value_error("__dlpack__(): memory of the host has no stream");
-    if (number == -1) return;  // the caller sees to the order
-    if (number <= 0) throw nb::value_error("__dlpack__(): stream 0 is ambiguous; say 1 or 2, or an address");
-  }
-  wait_for(handle, where);
-}
-
 nb::object give_dlpack(const OutputView& self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
                        nb::handle copy) {
   const Where where = here();
@@ -78,30 +51,15 @@ nb::object give_dlpack(const OutputView& self, nb::handle stream, nb::handle max
     throw nb::buffer_error(
         "__dlpack__(): an output is read-only, which only versioned capsules say; remedy: pass max_version=(1, 0)");
   }
-  order_before(stream, self, handle, where);
-  const std::vector<std::size_t> sizes = sizes_of(self.output.type);
-  const nb::ndarray<nb::array_api, nb::ro> array(self.output.begin, sizes.size(), sizes.data(), keeper(self.output),
-                                                 nullptr, dlpack_dtype(self.output.type.dtype),
-                                                 dlpack_kind(self.device), self.device.index);
-  return nb::cast(array, nb::rv_policy::reference)
-      .attr("__dlpack__")(nb::arg("max_version") = max_version, nb::arg("dl_device") = dl_device,
-                          nb::arg("copy") = copy);
+  if (stream_of_reader(stream, self.device)) wait_for(handle, where);
+  return dlpack_of(viewed(self), max_version, dl_device, copy);
 }
 
 nb::dict cuda_array_interface(const OutputView& self) {
-  const TensorType& type = self.output.type;
-  if (self.device.kind == DeviceKind::cpu || type.dtype == bf16)
-    throw nb::attribute_error("the CUDA array interface has neither memory of the host nor bf16: use __dlpack__()");
+  require_cuda_array(viewed(self));
   const Where where = here();
   wait_for(require_current(self, where), where);
-  nb::dict interface;
-  interface["shape"] = shape_object(type.shape);
-  interface["typestr"] = dtype_object(type.dtype).attr("str");
-  interface["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(self.output.begin), true);
-  interface["strides"] = nb::none();
-  interface["stream"] = nb::none();
-  interface["version"] = 3;
-  return interface;
+  return cuda_array_interface_of(viewed(self), nb::none());
 }
 
 Value output_value(const ProgramHandle& self, nb::handle output, const Where& where) {
@@ -129,7 +87,7 @@ nb::object output_view(nb::handle program, nb::handle output) {
   const BoundOutput& memory = found->second;
   if (device.kind == DeviceKind::cpu) wait_for(self, where);
   if (device.kind == DeviceKind::cpu && memory.type.dtype != bf16)
-    return array_of(memory.begin, memory.type, keeper(memory), false);
+    return array_of(memory.begin, memory.type, keeper(memory.owner), false);
   return nb::cast(OutputView{nb::borrow(program), memory, device, self.runs});
 }
 
@@ -152,8 +110,7 @@ void bind_output_view(nb::module_& m, nb::class_<ProgramHandle>& program) {
            "the memory, unless stream is -1. Raises Error if the program has run since output_view(), or if a step "
            "failed; BufferError without max_version.")
       .def(
-          "__dlpack_device__",
-          [](const OutputView& self) { return nb::make_tuple(dlpack_kind(self.device), self.device.index); },
+          "__dlpack_device__", [](const OutputView& self) { return dlpack_device_of(self.device); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
       .def_prop_ro("__cuda_array_interface__", cuda_array_interface,
                    nb::sig("def __cuda_array_interface__(self) -> dict[str, typing.Any]"),

@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "casters.h"
+#include "interpreter.h"
 
 namespace graphsink::python {
 
@@ -33,6 +34,23 @@ nb::object part_of(nb::handle sample, const std::vector<Field>& fields, std::siz
 
 }  // namespace
 
+std::vector<Field> fields_of(const nb::dict& fields) {
+  std::vector<Field> all;
+  for (auto [name, type] : fields) {
+    const auto dtype = nb::cast<DType>(nb::object(type[0]));
+    const auto sizes = nb::cast<Sizes>(nb::object(type[1]));
+    all.push_back({nb::cast<std::string>(name), {dtype, sizes.shape(here())}});
+  }
+  return all;
+}
+
+nb::dict fields_dict(const std::vector<Field>& fields) {
+  nb::dict all;
+  for (const Field& field : fields)
+    all[nb::str(field.name.data(), field.name.size())] = nb::make_tuple(field.type.dtype, field.type.shape);
+  return all;
+}
+
 void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemory to, const std::string& what,
                  const Where& where) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -54,6 +72,16 @@ nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from) {
     sample[nb::str(fields[i].name.data(), fields[i].name.size())] = to_array(std::move(tensor));
   }
   return sample;
+}
+
+Prepare prepare_of(nb::handle function, const std::vector<Field>& from, const std::vector<Field>& to,
+                   const Where& where) {
+  if (function.is_none()) return {};
+  return [function, from, to, where](const SampleKey& key, SampleMemory read, SampleMemory made) {
+    require_running("prepare", where);
+    nb::gil_scoped_acquire gil;
+    copy_sample(function(key, sample_dict(from, read)), to, made, "prepare", where);
+  };
 }
 
 }  // namespace graphsink::python

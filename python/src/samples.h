@@ -24,6 +24,10 @@ struct SourceHandle {
   nb::object function{};  // which the source calls, if it is one of Python
 };
 
+// Fields by name, as pairs of a dtype and a shape.
+std::vector<Field> fields_of(const nb::dict& fields);
+nb::dict fields_dict(const std::vector<Field>& fields);
+
 // Copies a sample: a dict with the names of the fields, a tuple or list in their order, or one array for one field.
 // Numbers become the dtype of their field; an array of another dtype or shape is an Error, at the line that made the
 // source. Needs the GIL.
@@ -32,5 +36,10 @@ void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemo
 
 // A sample as a dict of arrays that own their memory. Needs the GIL.
 nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from);
+
+// The `prepare` of loaders: function(key, sample) makes the fields `to` of a sample with the fields `from`. The
+// function is only borrowed, and called with the GIL. Empty for None.
+Prepare prepare_of(nb::handle function, const std::vector<Field>& from, const std::vector<Field>& to,
+                   const Where& where);
 
 }  // namespace graphsink::python

@@ -1,8 +1,10 @@
 #include "streams.h"
 
-#include <cstdint>
+#include "bindings.h"
 
-namespace nb = nanobind;
+#ifdef GRAPHSINK_CUDA
+#include <cuda_runtime_api.h>
+#endif
 
 namespace graphsink::python {
 
@@ -10,7 +12,7 @@ namespace {
 
 bool has_attribute(nb::handle object, const char* name) { return PyObject_HasAttrString(object.ptr(), name) != 0; }
 
-nb::object number_of_stream(nb::handle stream) {
+nb::object told_stream(nb::handle stream) {
   // It returns the version of the protocol and the number. PyTorch and CuPy have it only in later versions.
   if (has_attribute(stream, "__cuda_stream__")) {
     nb::object told = stream.attr("__cuda_stream__");
@@ -26,7 +28,7 @@ nb::object number_of_stream(nb::handle stream) {
 
 std::optional<cudaStream_t> stream_of(nb::handle stream) {
   if (stream.is_none()) return {};
-  const nb::object number = number_of_stream(stream);
+  const nb::object number = told_stream(stream);
   std::uintptr_t address = 0;
   if (!number.is_valid() || !nb::try_cast(number, address)) {
     PyErr_Clear();
@@ -34,6 +36,32 @@ std::optional<cudaStream_t> stream_of(nb::handle stream) {
         "a stream is an integer, or an object with __cuda_stream__(), .cuda_stream or .ptr, such as torch.cuda.Stream");
   }
   return reinterpret_cast<cudaStream_t>(address);
+}
+
+std::uintptr_t number_of_stream(cudaStream_t stream) {
+  return stream == nullptr ? kLegacyStream : reinterpret_cast<std::uintptr_t>(stream);
+}
+
+void wait_for_stream(std::uintptr_t stream, DeviceId device, const char* op, const std::string& whose,
+                     const std::string& remedy, const Where& where) {
+#ifdef GRAPHSINK_CUDA
+  int before = 0;
+  cudaError_t code = cudaGetDevice(&before);
+  if (code == cudaSuccess) code = cudaSetDevice(device.index);
+  if (code == cudaSuccess) {
+    WithoutGil others_run;
+    code = cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream));
+    cudaSetDevice(before);
+  }
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(op, where, "the wait for the stream of " + whose + " failed: " + std::string(cudaGetErrorString(code)),
+                remedy);
+  }
+#else
+  // There is no CUDA device, so nobody has such a stream.
+  (void)stream, (void)device, (void)op, (void)whose, (void)remedy, (void)where;
+#endif
 }
 
 }  // namespace graphsink::python

@@ -18,7 +18,7 @@ split_commas = make_ops().split_commas
 # Headers for ops, kernels and devices that are written in C++, and for what only C++ needs.
 HEADERS_OF_CPP = {
     "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
-    "step_block.h", "stream.h", "stream_loader.h", "version.h"}
+    "step_block.h", "stream.h", "version.h"}
 HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h") if path.name not in HEADERS_OF_CPP)
 
 KEYWORDS = "its members are keyword arguments"
@@ -36,7 +36,8 @@ LEFT_OUT = {
     "LengthBucket": "a tuple", "Field": "a tuple", "u8_to_f32": "NumPy", "normalize": "NumPy", "flip_horizontal": "NumPy",
     "random_flip": "NumPy", "crop": "NumPy", "random_crop": "NumPy", "idle_share": "LoaderReport.idle_share",
     "workers_to_keep_up": "LoaderReport.workers_to_keep_up"}
-CLASSES = {"Value", "Variable", "Graph", "Program", "Eager", "Tensor", "Loader", "SampleOrder", "Source", "Bucket", "Where", "Error", "SinkCache"}
+CLASSES = {"Value", "Variable", "Graph", "Program", "Eager", "Tensor", "Loader", "SampleOrder", "Source", "Bucket", "Where", "Error", "SinkCache",
+           "StreamLoader"}
 HANDLE = "a handle of C++"
 LEFT_OUT_MEMBERS = {
     "Value.type": "dtype and shape", "Value.valid": HANDLE, "Value.graph": HANDLE, "Value.node": HANDLE, "Value.output": HANDLE,
@@ -49,6 +50,7 @@ LEFT_OUT_MEMBERS = {
     "Where.file_name": "Where.file", "Error.where": "Error.file, line and scope", "Loader.feeds": "__init__()",
     "Target.takes_further_devices": "compile() says it", "Target.has_profiled_nodes": "for profilers in C++",
     "Target.host_nodes_in_bodies": "explain() says it", "ValueMemory.type": "dtype and shape", "NewDim.size": "made by keep() alone",
+    "StreamLoader.memory": "what data() gives keeps it",
     "StagedSlices.size": "len()", "StagedSlices.type": "dtype and shape", "StagedSlices.bytes": "slice()",
     "NewDim.kept": "made by keep() alone", "Placement.kind": "repr()", "Placement.device": "repr()", "Dim.bucket": "repr()",
     "Bucket.is_every_size": "repr()"}
@@ -65,6 +67,7 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "StepSchedule": (gs.step_schedule, {}), "OneCycleSchedule": (gs.one_cycle_schedule, {}),
     "CheckpointOptions": (gs.write_checkpoint, {}), "WriteGraphOptions": (gs.write_graph, {}),
     "GraphFileOptions": (gs.read_graph, {}), "RestoreOptions": (gs.restore, {}), "LoaderOptions": (gs.Loader.__init__, {}),
+    "StreamLoaderOptions": (gs.StreamLoader.__init__, {}),
     "OrderOptions": (gs.sample_order, {}), "TrainOptions": (gs.train, {}), "SaveOptions": (gs.SaveOptions.__init__, {}),
     "Patience": (gs.Patience.__init__, {}), "IdxSourceOptions": (gs.idx_source, {}), "TokenSourceOptions": (gs.token_source, {}),
     "NpzSourceOptions": (gs.npz_source, {}), "MatmulOptions": (gs.matmul, {}), "ReduceOptions": (gs.sum, {}), "VarOptions": (gs.var, {}),
