@@ -17,7 +17,7 @@ split_commas = make_ops().split_commas
 
 # Headers for ops, kernels and devices that are written in C++, and for what only C++ needs.
 HEADERS_OF_CPP = {
-    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
+    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h", "ranks.h",
     "step_block.h", "stream.h", "version.h"}
 HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h") if path.name not in HEADERS_OF_CPP)
 
