@@ -330,6 +330,11 @@ def test_arrays_keep_the_memory_without_the_loader():
     assert to.tolist() == Y[:BATCH].tolist() and arrays.tensor_in(capsule)[0].data == place
 
 
+class OfTorch:
+    def __init__(self, stream):
+        self.stream, self.cuda_stream = stream, stream.number
+
+
 @needs_cuda
 def test_a_loader_whose_functions_refer_to_it_is_freed():
     class Owner:
@@ -342,10 +347,6 @@ def test_a_loader_whose_functions_refer_to_it_is_freed():
         def log(self, level, text):
             pass
 
-    class OfTorch:
-        def __init__(self, stream):
-            self.stream, self.cuda_stream = stream, stream.number
-
     owner = Owner()
     source = gs.function_source(100, {"x": (gs.f32, (4,)), "y": (gs.i32, ())}, owner.sample)
     owner.stream = OfTorch(Stream())
@@ -354,14 +355,26 @@ def test_a_loader_whose_functions_refer_to_it_is_freed():
     owner.memory = owner.loader.data("x")
     owner.capsule = owner.memory.__dlpack__(stream=-1)
     assert owner.loader.next() == BATCH
-    gone, stream = weakref.ref(owner), weakref.ref(owner.stream)
-    kept = owner.loader
+    gone = weakref.ref(owner)
     del owner, source
     gc.collect()
-    assert stream() is not None, "the loader keeps the stream"
-    del kept
+    assert gone() is None
+
+
+@needs_cuda
+def test_a_loader_and_its_data_keep_the_stream():
+    stream = OfTorch(Stream())
+    loader = gs.StreamLoader(stream, DataSet(), ORDER)
+    memory, gone = loader.data("x"), weakref.ref(stream)
+    del stream
+    assert gone() is not None and loader.next() == BATCH
+    del loader
+    assert gone() is not None and memory.__dlpack__() is not None, "it waits for the stream"
+    del memory
+    assert gone() is None
+    loader = gs.StreamLoader(OfTorch(Stream()), DataSet(), ORDER)
     gc.collect()
-    assert gone() is None and stream() is None
+    assert loader.next() == BATCH and len(fetch(loader, "y", loader.data("y").__cuda_array_interface__["stream"])) == BATCH
 
 
 @needs_cuda
