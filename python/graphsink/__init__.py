@@ -40,8 +40,8 @@ from graphsink._types import bf16 as bf16
 # What the modules of the package call, and no user.
 for _name in ("HostFunction", "LoaderCore", "adamw_groups", "annotations", "exponential_average_values", "grad_values", "here",
               "host_op_values", "if_values", "require_dtype", "restore_program", "restore_variables", "run_evaluation", "run_training",
-              "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "StreamLoaderCore", "switch_values",
-              "tensor_source_of", "while_values"):
+              "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "StreamLoaderCore",
+              "switch_values", "tensor_source_of", "while_values"):
     globals().pop(_name, None)
 
 _atexit.register(_wait_for_programs)

@@ -226,7 +226,8 @@ def test_other_streams_wait_for_that_of_the_loader():
         assert done == [True], of_reader
     legacy = gs.StreamLoader(None, DataSet(), ORDER).data("x")
     assert legacy.__cuda_array_interface__["stream"] == 1
-    for number, give in ((stream.number, lambda: memory.__dlpack__(stream=stream.number)), (stream.number, lambda: memory.__dlpack__(stream=-1)),
+    for number, give in ((stream.number, lambda: memory.__dlpack__(stream=stream.number)),
+                         (stream.number, lambda: memory.__dlpack__(stream=-1)),
                          (stream.number, lambda: memory.__cuda_array_interface__), (None, legacy.__dlpack__),
                          (None, lambda: legacy.__dlpack__(stream=1))):
         gate = hold(number)
