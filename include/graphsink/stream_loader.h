@@ -46,7 +46,8 @@ struct StreamLoaderOptions {
   // Name of one more field, f32[]: 1 for a sample in its turn, 0 for padding, see Batch::real. Empty: none.
   std::string mask{};
   // Largest number of samples that the slices have room for. 0: as many as the larger one of the first and the last
-  // batch of an epoch has. Needed for buckets (LengthBucket) of several sizes.
+  // batch of an epoch has. Needed for buckets (LengthBucket) of several sizes. Each copy has the size of the largest
+  // batch.
   std::int64_t most_samples = 0;
   int device = 0;     // number of the CUDA device that the stream belongs to
   LogFunction log{};  // receives failures that cannot be thrown. Empty: spdlog's default logger
@@ -54,8 +55,8 @@ struct StreamLoaderOptions {
 
 // For a StreamLoader each batch is a launch.
 struct StreamLoaderReport : LoaderReport {
-  // Copies from the host to the device, one for all fields of a batch, and their bytes. The host itself copies nothing
-  // behind Source::read() and `prepare`.
+  // Copies from the host to the device, one for all fields of a batch, and their bytes: those of batches that an Error
+  // or seek() dropped are counted, too. The host itself copies nothing behind Source::read() and `prepare`.
   std::int64_t copies = 0, copied_bytes = 0;
   // The copies that were enqueued by the call of next() for the batch before, so that they run beside its work even
   // where the host waits for that.
@@ -69,10 +70,13 @@ std::string to_string(const StreamLoaderReport& report);
 //
 // Memory: workers read and prepare samples in pinned memory. From there a batch goes to a buffer on the device, on a
 // stream of the loader's own, beside the work that the stream was given before; and from the buffer, in the order of
-// the stream, to the slices. The device holds three times the memory of a batch: two buffers and the slices.
+// the stream, to the slices. The device holds three times the memory of the largest batch: two buffers and the slices. Pinned memory
+// has room for up to `ahead` + 1 batches, at least 4.
 //
-// Threads: used by one thread at a time; the source and `prepare` are called by the workers. The loader captures
-// nothing, and captures of other threads neither break it nor are broken by it.
+// Threads: used by one thread at a time; the source and `prepare` are called by the workers, or by next() without any.
+// The loader captures nothing, and captures of other threads neither break it nor are broken by it. Where it was given
+// the legacy stream, CUDA refuses its calls while a stream that was made without cudaStreamNonBlocking is captured, and
+// next() throws Error.
 //
 // Lifetime: the stream must exist as long as next() is called. data() is memory of the loader, unless memory() is kept:
 // work that uses it must have ended before the loader goes, and keys of a SinkCache that hold its addresses must not be
@@ -85,8 +89,8 @@ std::string to_string(const StreamLoaderReport& report);
 class StreamLoader {
  public:
   // Takes `stream`, which may be the legacy stream (nullptr), for all batches. Without `prepare` all fields of the
-  // source are brought, as they are. Throws Error in a build without CUDA and without a GPU, for a stream that does not
-  // exist, is being captured or belongs to another device, for options out of their ranges, and where memory is short.
+  // source are brought, as they are. Throws Error in a build without CUDA and without a GPU, for a stream that is
+  // being captured or belongs to another device, for options out of their ranges, and where memory is short.
   StreamLoader(cudaStream_t stream, std::shared_ptr<const Source> source, SampleOrder order,
                const StreamLoaderOptions& options = {}, Where where = Where::current());
   StreamLoader(StreamLoader&&) noexcept;

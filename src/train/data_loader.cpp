@@ -57,7 +57,7 @@ class Loader::Impl final : private Receiver {
       require_new(feed, name, where);
       if (!options.prepare) find_field(*source, name, feed, parts, part, where);
       // Throws Error unless it is a feed of the program.
-      (void)program_.stage(feed, 1, slice_of(part.type.shape, batch_size_), where);
+      (void)program_.stage(feed, 1, slice_of(part.type.shape, batch_size_, where), where);
       feeds_.push_back(std::move(feed));
       parts.push_back(std::move(part));
     }
@@ -130,7 +130,7 @@ class Loader::Impl final : private Receiver {
     auto staged = std::make_unique<StagedFeeds>(program_);
     const std::vector<Part>& parts = launches_.parts();
     for (std::size_t p = 0; p < parts.size(); ++p) {
-      const Shape slice = slice_of(parts[p].type.shape, launch.batch_size());
+      const Shape slice = slice_of(parts[p].type.shape, launch.batch_size(), Where());
       staged->slices.push_back(program_.stage(feeds_[p], steps, slice, where));
       const StagedSlices& slices = staged->slices.back();
       std::byte* first = slices.bytes(0).data();

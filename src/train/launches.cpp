@@ -18,10 +18,11 @@ void check_options(const char* loader, const Source* source, const LoaderOptions
          "let at least one launch be prepared ahead; workers = 0 prepares none", where);
 }
 
-Shape slice_of(const Shape& sample, std::int64_t batch) {
+Shape slice_of(const Shape& sample, std::int64_t batch, const Where& where) {
   std::vector<std::int64_t> dims{batch};
-  dims.insert(dims.end(), sample.dims().begin(), sample.dims().end());
-  return Shape(std::span<const std::int64_t>(dims));
+  const auto of_sample = sample.dims(where);
+  dims.insert(dims.end(), of_sample.begin(), of_sample.end());
+  return Shape(std::span<const std::int64_t>(dims), where);
 }
 
 std::string names_of(const std::vector<Field>& fields) {

@@ -34,7 +34,7 @@ void demand(bool holds, const char* loader, const std::string& problem, const st
 // Throws Error for no source, and for options out of their ranges.
 void check_options(const char* loader, const Source* source, const LoaderOptions& options, const Where& where);
 // Shape of a batch of samples.
-Shape slice_of(const Shape& sample, std::int64_t batch);
+Shape slice_of(const Shape& sample, std::int64_t batch, const Where& where);
 std::string names_of(const std::vector<Field>& fields);  // "\"image\", \"label\""
 
 class Launches {

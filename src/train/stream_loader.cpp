@@ -38,7 +38,7 @@ struct SliceLayout {
   std::size_t bytes = 0;
 
   void add(Field field, const Where& where) {
-    const TensorType slice{field.type.dtype, slice_of(field.type.shape, most_samples)};
+    const TensorType slice{field.type.dtype, slice_of(field.type.shape, most_samples, where)};
     offsets.push_back(bytes);
     bytes = static_cast<std::size_t>(
         sum_of_sizes(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(rounded_block(slice.bytes(where)))));
@@ -90,19 +90,25 @@ class DeviceSlices final : public Receiver {
       stream_ = device_->borrow_stream(stream);
     } catch (const Error& e) {
       throw Error(kStreamLoader, where, "the stream of the caller: " + e.problem(),
-                  "set StreamLoaderOptions::device to that of the stream; or " + e.remedy(), e.code());
+                  e.code() == ErrorCode::misuse
+                      ? "set StreamLoaderOptions::device to that of the stream; or " + e.remedy()
+                      : e.remedy(),
+                  e.code());
     }
     require_live(kStreamLoader, where);
     on_device(kStreamLoader, where, [&] {
       side_ = device_->make_stream();
       buffers_ = device_->make_feed_memory();
       memory_ = device_->allocate(layout_.bytes);
+      // Both buffers are allocated now: later that would wait for all work that the caller has given to the stream.
+      const StagedMemory blank = buffers_->stage(layout_.bytes);
+      for (int buffer = 0; buffer < 2; ++buffer) (void)buffers_->send(*side_, blank, layout_.bytes);
+      device_->wait(*side_);
     });
   }
 
   // Copies into the memory may be under way; workers have ended.
   ~DeviceSlices() {
-    if (!side_) return;
     try {
       device_->wait(*side_);
     } catch (const Error&) {
@@ -179,7 +185,12 @@ class DeviceSlices final : public Receiver {
     if (!batch.sent) send(batch);
     device_->make_wait(*stream_, *side_);
     device_->copy(*stream_, memory_.get(), batch.sent, layout_.bytes);
-    device_->make_wait(*side_, *stream_);  // so copies to this buffer come behind the one from it
+    try {
+      device_->make_wait(*side_, *stream_);  // so copies to this buffer come behind the one from it
+    } catch (const Error&) {
+      (void)device_->wait_otherwise(*stream_);
+      throw;
+    }
     given_samples_ = batch.samples;
   }
 
@@ -187,7 +198,7 @@ class DeviceSlices final : public Receiver {
   const bool has_mask_;
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;  // the caller's
-  std::unique_ptr<Stream> side_;  // is given the order of copies to buffers and from them, and nothing of the caller's
+  std::unique_ptr<Stream> side_;    // has the order of copies to buffers and from them
   std::unique_ptr<FeedMemory> buffers_;
   Memory memory_;
   std::int64_t given_samples_ = 0;  // size of the last batch

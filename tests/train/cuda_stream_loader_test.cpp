@@ -315,7 +315,7 @@ TEST_F(StreamLoaderTest, NeverBecomesAPartOfACapture) {
   EXPECT_EQ(seen(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})) << "so each call runs as it is";
 }
 
-// Another thread captures in the mode that refuses unsafe calls to all threads.
+// Somebody captures in the mode that refuses unsafe calls to all threads.
 TEST_F(StreamLoaderTest, WorksBesideACaptureOfOthers) {
   const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .seed = 6});
   cudaStream_t other = nullptr;
@@ -354,6 +354,8 @@ TEST_F(StreamLoaderTest, RefusesWhatDoesNotFit) {
       {refused({.fields = {f32_field}}), {"fields without `prepare`"}},
       {refused({.prepare = prepare, .fields = {f32_field, f32_field}}), {"two fields are named \"x\""}},
       {refused({.prepare = prepare, .fields = {{"", {DType::f32, {}}}}}), {"a field without a name"}},
+      {refused({.prepare = prepare, .fields = {{"x", {DType::f32, {1, 1, 1, 1, 1, 1, 1, 1}}}}}),
+       {"more than 8 dimensions"}},
       {refused({.mask = "label"}), {"two fields are named \"label\""}},
       {refused({.device = 99}), {"StreamLoader: cuda:99", "feed a Program by a Loader"}},
       {message_of([&] { (void)loader.data<float>("y"); }), {"no field \"y\"", "\"x\", \"label\""}},
