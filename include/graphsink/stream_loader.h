@@ -70,8 +70,8 @@ std::string to_string(const StreamLoaderReport& report);
 //
 // Memory: workers read and prepare samples in pinned memory. From there a batch goes to a buffer on the device, on a
 // stream of the loader's own, beside the work that the stream was given before; and from the buffer, in the order of
-// the stream, to the slices. The device holds three times the memory of the largest batch: two buffers and the slices. Pinned memory
-// has room for up to `ahead` + 1 batches, at least 4.
+// the stream, to the slices. The device holds three times the memory of the largest batch: two buffers and the slices.
+// Pinned memory has room for up to `ahead` + 1 batches, at least 4.
 //
 // Threads: used by one thread at a time; the source and `prepare` are called by the workers, or by next() without any.
 // The loader captures nothing, and captures of other threads neither break it nor are broken by it. Where it was given
