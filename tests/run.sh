@@ -265,10 +265,17 @@ check_tsan() {
   run_ctest "$1" "$1" -LE slow
 }
 
-# check_fuzzed PRESET: 40 CPU-minutes for each reader of files, which on two cores are three hours.
+# check_fuzzed PRESET: 40 CPU-minutes for each reader of files, and ten million files for that of graphs. On two cores
+# these are six hours.
 check_fuzzed() {
-  local reader readers=() failed=0
-  for reader in checkpoint graph idx images index jpeg npy npz png tar tokens; do
+  local reader readers=() failed=0 seed
+  for seed in 1 2; do
+    gs_say "fuzzing the graph reader with 5 million files: $GS_LOGS/fuzz.graph$seed.log"
+    without_randomisation "build/$1/bin/fuzz_readers" --reader graph --iterations 5000000 --seed "$seed" \
+      >"$GS_LOGS/fuzz.graph$seed.log" 2>&1 &
+    readers+=($!)
+  done
+  for reader in checkpoint idx images index jpeg npy npz png tar tokens; do
     gs_say "fuzzing the $reader reader for 40 CPU-minutes: $GS_LOGS/fuzz.$reader.log"
     without_randomisation "build/$1/bin/fuzz_readers" --reader "$reader" --seconds 2400 \
       >"$GS_LOGS/fuzz.$reader.log" 2>&1 &

@@ -12,9 +12,6 @@
 namespace graphsink {
 namespace {
 
-constexpr std::string_view kCallCost = "a wait for all ranks";
-constexpr OpTraits kTraits{.host_effect = true, .agree = &agree_op};
-
 RankGroup& group_of(const BodyArgs& a) { return *a.attrs<CollectiveAttrs>().group; }
 
 // A dead step goes on as if each rank had what this one has, so that its loops end as those of the rank alone would.
@@ -27,6 +24,17 @@ void take_own(const CpuArgs& a) {
 template <OpBody::Cpu body>
 void in_live_steps(const CpuArgs& a) {
   is_dead(a) ? take_own(a) : body(a);
+}
+
+constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), OpBody::Cpu body, Gradient::Rule grad,
+                              Prepared (*prepare)(const PrepareArgs&) = nullptr) {
+  return {.name = name,
+          .infer = infer,
+          .traits = {.host_effect = true, .agree = &agree_op},
+          .prepare = prepare,
+          .bodies = {body},
+          .grad = grad,
+          .call_cost = "a wait for all ranks"};
 }
 
 void check_reduction(InferArgs& a) {
@@ -107,13 +115,8 @@ void all_reduce_body(const CpuArgs& a) {
 }
 
 std::vector<Value> all_reduce_grad(const GradArgs& g);
-constexpr OpDef kAllReduce{.name = "all_reduce",
-                           .infer = infer_all_reduce,
-                           .traits = kTraits,
-                           .prepare = prepare_all_reduce,
-                           .bodies = {in_live_steps<all_reduce_body>},
-                           .grad = all_reduce_grad,
-                           .call_cost = kCallCost};
+constexpr OpDef kAllReduce =
+    collective_op("all_reduce", infer_all_reduce, in_live_steps<all_reduce_body>, all_reduce_grad, prepare_all_reduce);
 
 std::vector<Value> all_reduce_grad(const GradArgs& g) {
   const Reduction reduction = g.attrs.as<CollectiveAttrs>().reduction;
@@ -159,19 +162,11 @@ void all_gather_body(const CpuArgs& a) {
 
 std::vector<Value> reduce_scatter_grad(const GradArgs& g);
 std::vector<Value> all_gather_grad(const GradArgs& g);
-constexpr OpDef kReduceScatter{.name = "reduce_scatter",
-                               .infer = infer_reduce_scatter,
-                               .traits = kTraits,
-                               .prepare = prepare_reduce_scatter,
-                               .bodies = {in_live_steps<reduce_scatter_body>},
-                               .grad = reduce_scatter_grad,
-                               .call_cost = kCallCost};
-constexpr OpDef kAllGather{.name = "all_gather",
-                           .infer = infer_all_gather,
-                           .traits = kTraits,
-                           .bodies = {in_live_steps<all_gather_body>},
-                           .grad = all_gather_grad,
-                           .call_cost = kCallCost};
+constexpr OpDef kReduceScatter =
+    collective_op("reduce_scatter", infer_reduce_scatter, in_live_steps<reduce_scatter_body>, reduce_scatter_grad,
+                  prepare_reduce_scatter);
+constexpr OpDef kAllGather =
+    collective_op("all_gather", infer_all_gather, in_live_steps<all_gather_body>, all_gather_grad);
 
 std::vector<Value> reduce_scatter_grad(const GradArgs& g) {
   const auto& attrs = g.attrs.as<CollectiveAttrs>();
@@ -209,12 +204,7 @@ std::vector<Value> broadcast_grad(const GradArgs& g) {
   return {cast(Arg(greater(total, total), g.where), g.inputs[0].dtype())};
 }
 
-constexpr OpDef kBroadcast{.name = "broadcast",
-                           .infer = infer_broadcast,
-                           .traits = kTraits,
-                           .bodies = {in_live_steps<broadcast_body>},
-                           .grad = broadcast_grad,
-                           .call_cost = kCallCost};
+constexpr OpDef kBroadcast = collective_op("broadcast", infer_broadcast, in_live_steps<broadcast_body>, broadcast_grad);
 
 // --- all_to_all
 
@@ -230,12 +220,8 @@ void all_to_all_body(const CpuArgs& a) {
 }
 
 std::vector<Value> all_to_all_grad(const GradArgs& g);
-constexpr OpDef kAllToAll{.name = "all_to_all",
-                          .infer = infer_all_to_all,
-                          .traits = kTraits,
-                          .bodies = {in_live_steps<all_to_all_body>},
-                          .grad = all_to_all_grad,
-                          .call_cost = kCallCost};
+constexpr OpDef kAllToAll =
+    collective_op("all_to_all", infer_all_to_all, in_live_steps<all_to_all_body>, all_to_all_grad);
 std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }
 
 // A group of one needs no node, only the checks of the op.
