@@ -77,6 +77,7 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
 }
 
 bool is_contiguous(const AnyArray& array) {
+  if (array.size() == 0) return true;
   std::int64_t expected = 1;
   for (std::size_t d = array.ndim(); d-- > 0;) {
     if (array.shape(d) != 1 && array.stride(d) != expected) return false;

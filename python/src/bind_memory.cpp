@@ -86,7 +86,7 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
     }
   }
   if (!is_variable && is_written)
-    self.outputs.insert_or_assign({value.node(), value.output()}, BoundOutput{memory.begin, type, kept});
+    self.outputs.insert_or_assign({value.node(), value.output()}, BoundOutput{memory.begin, type, kept, self.work(where)});
   return given;
 }
 

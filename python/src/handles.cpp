@@ -43,6 +43,16 @@ void ProgramHandle::close() noexcept {
   late().programs.push_back({std::move(ended), callables});
 }
 
+std::uint64_t ProgramHandle::work(const Where& where) const {
+  Counters given;
+  {
+    nb::gil_scoped_release others_run;
+    given = program->counters(where);
+  }
+  // Data on its way to inputs is not among these. A step in a graph of the caller's is none of them: its call is.
+  return runs + given.kernels + given.graph_launches + given.host_nodes;
+}
+
 void close_late_programs() noexcept {
   if (is_in_host_op()) return;
   std::vector<Ended> all;

@@ -37,11 +37,12 @@ struct GraphHandle {
   }
 };
 
-// Memory of bind_memory() that holds an output.
+// Memory of bind_memory() that holds an output, once a step has run behind `work`, the ProgramHandle::work() of then.
 struct BoundOutput {
   void* begin = nullptr;
   TensorType type;
   std::shared_ptr<const void> owner;  // of Python's, which any thread may drop
+  std::uint64_t work = 0;
 };
 
 struct ProgramHandle {
@@ -59,6 +60,10 @@ struct ProgramHandle {
     visit(callables);
   }
 
+  // A number that grows when steps may have run, also those of a call that has not returned yet or has failed. Views of
+  // outputs compare it. Throws Error for a program that was closed.
+  std::uint64_t work(const Where& where) const;
+
   // The Value of an input or a feed, by its name or as itself. Throws Error for another name.
   Value input(nb::handle name_or_value, const Where& where) const;
 
@@ -66,10 +71,7 @@ struct ProgramHandle {
   std::shared_ptr<Names> names;
   nb::object callables;                                // GraphHandle::callables
   std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
-  // For output_view(): calls that ran steps, which end the views of outputs, and whether one of them has issued its
-  // steps.
-  std::uint64_t runs = 0;
-  bool has_run = false;
+  std::uint64_t runs = 0;                              // calls that ran steps and have returned, see work()
 };
 
 // A Loader or a StreamLoader, until it is closed: its workers may call Python, and must be gone before the interpreter

@@ -15,7 +15,7 @@ struct OutputView {
   nb::object program;
   BoundOutput output;
   DeviceId device;
-  std::uint64_t runs = 0;
+  std::uint64_t work = 0;  // ProgramHandle::work() when it was made
 
   template <class Visit>
   void visit_owned(Visit visit) {
@@ -26,8 +26,7 @@ struct OutputView {
 // Throws Error if the elements are those of another run, or the program was closed.
 ProgramHandle& require_current(const OutputView& view, const Where& where) {
   auto& handle = *nb::inst_ptr<ProgramHandle>(view.program);
-  (void)handle.program->target(where);
-  if (handle.runs == view.runs) return handle;
+  if (handle.work(where) == view.work) return handle;
   throw Error("output_view", where, "the program has run since, and steps write to this memory",
               "call output_view() after each run");
 }
@@ -83,12 +82,16 @@ nb::object output_view(nb::handle program, nb::handle output) {
     throw Error("output_view", where, "the output is not in memory of bind_memory()",
                 "bind an array to it before the first run, or copy it with output()");
   }
-  if (!self.has_run) throw Error("output_view", where, "no run has computed the output", "call run() before");
-  const BoundOutput& memory = found->second;
+  const BoundOutput memory = found->second;
+  const std::uint64_t work = self.work(where);
+  if (work == memory.work) {
+    throw Error("output_view", where, "no run has computed the output in this memory",
+                "call run() after bind_memory()");
+  }
   if (device.kind == DeviceKind::cpu) wait_for(self, where);
   if (device.kind == DeviceKind::cpu && memory.type.dtype != bf16)
     return array_of(memory.begin, memory.type, keeper(memory.owner), false);
-  return nb::cast(OutputView{nb::borrow(program), memory, device, self.runs});
+  return nb::cast(OutputView{nb::borrow(program), memory, device, work});
 }
 
 }  // namespace

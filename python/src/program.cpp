@@ -53,10 +53,11 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
             const Where where = here();
             const RunOptions options{.steps = steps, .stream = stream_of(stream)};
+            {
+              WithoutGil others_run;
+              self.program->run(mode, options, where);
+            }
             ++self.runs;
-            WithoutGil others_run;
-            self.program->run(mode, options, where);
-            self.has_run = true;
           },
           nb::arg("mode") = sink, nb::kw_only(), nb::arg("steps") = 1, nb::arg("stream").none() = nb::none(),
           "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
@@ -67,10 +68,11 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           [](ProgramHandle& self, nb::handle stream) {
             const Where where = here();
             const std::optional<cudaStream_t> given = stream_of(stream);
+            {
+              WithoutGil others_run;
+              self.program->enqueue(given ? *given : nullptr, where);
+            }
             ++self.runs;
-            WithoutGil others_run;
-            self.program->enqueue(given ? *given : nullptr, where);
-            self.has_run = true;
           },
           nb::arg("stream"),
           "Gives one step to a CUDA stream of the caller's. If the caller is capturing the stream, the step becomes a "
@@ -220,10 +222,12 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
           "time_ops",
           [](ProgramHandle& self, std::int64_t steps) {
             const Where where = here();
+            std::vector<OpTime> times;
+            {
+              WithoutGil others_run;
+              times = self.program->time_ops(steps, where);
+            }
             ++self.runs;
-            WithoutGil others_run;
-            std::vector<OpTime> times = self.program->time_ops(steps, where);
-            self.has_run = true;
             return times;
           },
           nb::arg("steps"), "Runs steps, waits for them, and returns what each op of the plan took.")

@@ -204,11 +204,13 @@ TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOpti
                        (options.patience.evaluations > 0 && options.evaluate_every > 0);
   if (has_end) options.should_stop = [&stop] { return stop.ask(); };
   options.ends_on_interrupt = false;
+  TrainResult result;
+  {
+    WithoutGil others_run;
+    result = train(*program.program, batches, options, where);
+    cell.reset();
+  }
   ++program.runs;
-  WithoutGil others_run;
-  TrainResult result = train(*program.program, batches, options, where);
-  program.has_run = true;
-  cell.reset();
   if (stop.was_interrupted()) {
     result.end = TrainEnd::interrupted;
     result.why = "interrupted";
@@ -258,12 +260,11 @@ void bind_train(nb::module_& m) {
         const Where where = here();
         Loader& batches = loader.open(where);
         Metrics found;
-        ++program.runs;
         {
           WithoutGil others_run;
           found = evaluate(*program.program, batches, metrics, mode, where);
-          program.has_run = true;
         }
+        ++program.runs;
         return std::map<std::string, double>(found.begin(), found.end());
       },
       nb::arg("program"), nb::arg("loader"), nb::arg("metrics"), nb::arg("mode"));
