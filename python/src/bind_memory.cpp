@@ -21,8 +21,9 @@ namespace {
 void require_fit(const GivenMemory& memory, const TensorType& type, const Target& target, bool is_written,
                  const Where& where) {
   if (is_written && memory.is_read_only)
-    refuse(where, "the array is read-only, and steps write to it", "pass an array that may be written to");
-  const std::string or_copied = target.separate_memory ? "" : ", or pass copy=True";
+    refuse(where, "the array is read-only, and steps or write() may write to it",
+           "pass an array that may be written to");
+  const std::string or_copied = target.separate_memory || type.dtype == bf16 ? "" : ", or pass copy=True";
   if (memory.type != type) {
     refuse(where, "the array is " + to_string(memory.type) + ", expected " + to_string(type),
            "pass an array of that type");
@@ -42,6 +43,8 @@ void require_fit(const GivenMemory& memory, const TensorType& type, const Target
 nb::object copied(nb::handle object, const TensorType& type, const Target& target, const Where& where) {
   if (target.separate_memory)
     refuse(where, "copy=True makes arrays in memory of the host", "copy the array on the device");
+  if (type.dtype == bf16)
+    refuse(where, "copy=True makes arrays of NumPy, which has no bf16", "pass a tensor of PyTorch that fits");
   Tensor tensor = to_tensor(object, type.dtype, where);
   if (tensor.type() != type)
     refuse(where, "the array is " + to_string(tensor.type()) + ", expected " + to_string(type),
@@ -58,6 +61,12 @@ Value bound_value(const ProgramHandle& self, nb::handle what, const Where& where
       return found->second;
   }
   return self.input(what, where);
+}
+
+bool is_output(const ProgramHandle& self, const Value& value) {
+  for (const auto& [name, output] : self.names->outputs)
+    if (output.node() == value.node() && output.output() == value.output()) return true;
+  return false;
 }
 
 bool is_input(const ProgramHandle& self, const Value& value) {
@@ -85,8 +94,9 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
       self.program->bind_memory(value, memory.begin, type.bytes(), kept, where);
     }
   }
-  if (!is_variable && is_written)
-    self.outputs.insert_or_assign({value.node(), value.output()}, BoundOutput{memory.begin, type, kept, self.work(where)});
+  if (!is_variable && (is_written || is_output(self, value)))
+    self.outputs.insert_or_assign({value.node(), value.output()},
+                                  BoundOutput{memory.begin, type, kept, self.work(where)});
   return given;
 }
 

@@ -1,5 +1,7 @@
 // graphsink::Error becomes graphsink.Error (graphsink/_error.py), and std::bad_alloc MemoryError.
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "bindings.h"
 
@@ -7,38 +9,110 @@ namespace graphsink::python {
 
 namespace {
 
+// Types of C++ whose members are keywords in Python. Those that the package has stay in front of a keyword.
+constexpr std::string_view kOptions[] = {"AdamwOptions",
+                                         "AllReduceOptions",
+                                         "AttentionOptions",
+                                         "AverageOptions",
+                                         "CheckpointOptions",
+                                         "CompileOptions",
+                                         "CrossEntropyOptions",
+                                         "CumsumOptions",
+                                         "GradientOptions",
+                                         "GraphFileOptions",
+                                         "IdxSourceOptions",
+                                         "ImageOptions",
+                                         "Limits",
+                                         "LoaderOptions",
+                                         "MatmulOptions",
+                                         "NpzSourceOptions",
+                                         "OrderOptions",
+                                         "Patience",
+                                         "ReadGraphOptions",
+                                         "RecordOptions",
+                                         "ReduceOptions",
+                                         "RestoreOptions",
+                                         "RunOptions",
+                                         "SaveOptions",
+                                         "ScanOptions",
+                                         "SgdOptions",
+                                         "SinkOptions",
+                                         "SinkRunOptions",
+                                         "SortOptions",
+                                         "StreamLoaderOptions",
+                                         "TokenSourceOptions",
+                                         "TopPOptions",
+                                         "TrainOptions",
+                                         "Tuning",
+                                         "VarOptions",
+                                         "WhileOptions",
+                                         "WorldOptions",
+                                         "WriteGraphOptions",
+                                         "WriteOptions"};
+
+// Reports of failed captures say this before the text of the user's exception, which ends with its line or before a
+// remedy.
+constexpr std::string_view kThrew = "the function threw: ";
+
 bool is_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// What stands in Python for "scope::" of C++; the same where Python has no such name.
-std::string python_scope(const std::string& scope) {
-  const bool is_type = !scope.empty() && std::isupper(static_cast<unsigned char>(scope[0])) != 0;
-  if (scope == "gs" || (is_type && nb::hasattr(nb::module_::import_("graphsink"), scope.c_str()))) return scope + ".";
-  return is_type && scope.ends_with("Options") ? "" : scope + "::";
+std::size_t end_of_name(std::string_view text, std::size_t begin) {
+  while (begin < text.size() && is_of_name(text[begin])) ++begin;
+  return begin;
+}
+
+// What Python has in the place of "scope::member"; "" if it is no name of the library.
+std::string python_name(const std::string& scope, const std::string& member) {
+  const nb::object package = nb::module_::import_("graphsink");
+  const bool has_scope = nb::hasattr(package, scope.c_str());
+  if (std::find(std::begin(kOptions), std::end(kOptions), scope) != std::end(kOptions))
+    return has_scope ? scope + "." + member : member;
+  const nb::object owner = scope == "gs" ? package : has_scope ? nb::object(package.attr(scope.c_str())) : nb::none();
+  if (owner.is_none()) return "";
+  if (nb::hasattr(owner, member.c_str())) return scope + "." + member;
+  return nb::hasattr(package, member.c_str()) ? member : "";  // Eager::read() is gs.read()
 }
 
 }  // namespace
 
 std::string python_names(std::string_view text) {
   std::string made;
-  std::size_t at = 0;
-  for (std::size_t colons = 0; (colons = text.find("::", at)) != text.npos; at = colons + 2) {
-    std::size_t begin = colons;
-    while (begin > at && is_of_name(text[begin - 1])) --begin;
-    made.append(text.substr(at, begin - at)).append(python_scope(std::string(text.substr(begin, colons - begin))));
+  bool is_quoted = false;  // between double quotes stands what users have named
+  for (std::size_t at = 0; at < text.size();) {
+    const char before = at == 0 ? ' ' : text[at - 1];
+    const bool may_begin = !is_quoted && (before == ' ' || before == '(' || before == '\n');
+    if (may_begin && text.substr(at).starts_with(kThrew)) {
+      const std::size_t end = std::min({text.find('\n', at), text.find("; remedy: ", at), text.size()});
+      made.append(text.substr(at, end - at));
+      at = end;
+      continue;
+    }
+    const std::size_t colons = end_of_name(text, at);
+    const std::size_t end = end_of_name(text, std::min(colons + 2, text.size()));
+    if (may_begin && colons > at && text.substr(colons).starts_with("::") && !text.substr(end).starts_with("::")) {
+      const std::string name = python_name(std::string(text.substr(at, colons - at)),
+                                           std::string(text.substr(colons + 2, end - colons - 2)));
+      made.append(name.empty() ? text.substr(at, end - at) : std::string_view(name));
+      at = end;
+      continue;
+    }
+    if (text[at] == '"') is_quoted = !is_quoted;
+    made += text[at++];
   }
-  return made.append(text.substr(at));
+  return made;
 }
 
 void set_error(const Error& error) {
   const nb::object type = nb::module_::import_("graphsink._error").attr("Error");
   const std::string scope(error.where().scope());
-  const nb::object made =
-      type(python_names(error.op()), error.where().file_name(), error.where().line(), scope,
-           python_names(error.problem()), python_names(error.remedy()), error.code(), python_names(error.what()));
-  if (error.code() == ErrorCode::step_failed) {
-    nb::object cause = nb::module_::import_("graphsink._host_op").attr("cause_of")(error.op(), error.problem());
-    if (!cause.is_none()) PyException_SetCause(made.ptr(), cause.release().ptr());
-  }
+  nb::object cause = nb::none();
+  if (error.code() == ErrorCode::step_failed)
+    cause = nb::module_::import_("graphsink._host_op").attr("cause_of")(error.op(), error.problem());
+  // With a cause these are texts of the user's exception.
+  const auto text = [&](std::string_view of) { return cause.is_none() ? python_names(of) : std::string(of); };
+  const nb::object made = type(python_names(error.op()), error.where().file_name(), error.where().line(), scope,
+                               text(error.problem()), text(error.remedy()), error.code(), text(error.what()));
+  if (!cause.is_none()) PyException_SetCause(made.ptr(), cause.release().ptr());
   PyErr_SetObject(type.ptr(), made.ptr());
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "bindings.h"
+#include "garbage.h"
 #include "log.h"
 
 namespace graphsink::python {
@@ -145,6 +146,18 @@ void bind_snapshots(nb::module_& m) {
       nb::arg("allow_unused") = false, nb::arg("convert") = false, nb::arg("log").none() = nb::none());
 }
 
+// A graph that was read, and the Graph of Python's, which one is made of when it is read: names that it gets later
+// stay.
+struct LoadedHandle {
+  LoadedGraph loaded;
+  nb::object graph;
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(graph);
+  }
+};
+
 // A graph that was read, with the names by which Python reaches its inputs and records.
 nb::object handle_of(const LoadedGraph& loaded) {
   GraphHandle handle{loaded.graph};
@@ -172,24 +185,30 @@ void bind_program_files(nb::module_& m) {
       .def("__repr__", [](const FileOp& self) {
         return "FileOp(\"" + std::string(self.name_in_file()) + "\", version " + std::to_string(self.version) + ")";
       });
-  nb::class_<LoadedGraph>(m, "LoadedGraph", "A graph that was read from a file.")
-      .def_prop_ro("graph", handle_of, nb::sig("def graph(self) -> Graph"))
+  nb::class_<LoadedHandle>(m, "LoadedGraph", "A graph that was read from a file.",
+                           nb::type_slots(OwnedObjects<LoadedHandle>::slots))
       .def_prop_ro(
-          "inputs", [](const LoadedGraph& self) { return dict_of(self.inputs); },
+          "graph", [](const LoadedHandle& self) { return self.graph; }, nb::sig("def graph(self) -> Graph"))
+      .def_prop_ro(
+          "inputs", [](const LoadedHandle& self) { return dict_of(self.loaded.inputs); },
           nb::sig("def inputs(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "feeds", [](const LoadedGraph& self) { return dict_of(self.feeds); },
+          "feeds", [](const LoadedHandle& self) { return dict_of(self.loaded.feeds); },
           nb::sig("def feeds(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "records", [](const LoadedGraph& self) { return dict_of(self.records); },
+          "records", [](const LoadedHandle& self) { return dict_of(self.loaded.records); },
           nb::sig("def records(self) -> dict[str, Value]"), "One value of each record, by name.")
       .def_prop_ro(
-          "outputs", [](const LoadedGraph& self) { return dict_of(self.outputs); },
+          "outputs", [](const LoadedHandle& self) { return dict_of(self.loaded.outputs); },
           nb::sig("def outputs(self) -> dict[str, Value]"))
-      .def_ro("variables", &LoadedGraph::variables, "All that the graph uses, in the order in which it first did.")
-      .def_ro("step", &LoadedGraph::step, "The step that training goes on with: give it to Program.set_steps().")
       .def_prop_ro(
-          "metadata", [](const LoadedGraph& self) { return dict_of(self.metadata); },
+          "variables", [](const LoadedHandle& self) { return self.loaded.variables; },
+          "All that the graph uses, in the order in which it first did.")
+      .def_prop_ro(
+          "step", [](const LoadedHandle& self) { return self.loaded.step; },
+          "The step that training goes on with: give it to Program.set_steps().")
+      .def_prop_ro(
+          "metadata", [](const LoadedHandle& self) { return dict_of(self.loaded.metadata); },
           nb::sig("def metadata(self) -> dict[str, str]"));
   m.def(
       "write_graph",
@@ -215,8 +234,13 @@ void bind_program_files(nb::module_& m) {
         const Where where = here();
         ReadGraphOptions options;
         options.ops = ops;
-        WithoutGil others_run;
-        return read_graph(path.path, options, where);
+        LoadedHandle made;
+        {
+          WithoutGil others_run;
+          made.loaded = read_graph(path.path, options, where);
+        }
+        made.graph = handle_of(made.loaded);
+        return made;
       },
       nb::arg("path"), nb::kw_only(), nb::arg("ops") = nb::tuple(),
       "Reads what write_graph() has written. Its Variables are new ones, with the values in the file. The graph may be "

@@ -3,6 +3,9 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -92,6 +95,7 @@ DType dtype_of_typestr(const std::string& typestr, const Where& where) {
 
 // Whether strides in bytes are those of row-major order without gaps.
 bool is_row_major(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides, std::size_t bytes) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
   auto expected = static_cast<std::int64_t>(bytes);
   for (std::size_t d = sizes.size(); d-- > 0;) {
     if (sizes[d] != 1 && strides[d] != expected) return false;
@@ -100,57 +104,108 @@ bool is_row_major(const std::vector<std::int64_t>& sizes, const std::vector<std:
   return true;
 }
 
-// What the CUDA array interface says in one field. Throws Error if there is none of that type.
-template <class T>
-T field(const nb::dict& interface, const char* name, const Where& where) {
-  T value{};
-  if (!interface.contains(name) || !nb::try_cast(nb::object(interface[name]), value))
-    refuse(where, "__cuda_array_interface__ has no usable \"" + std::string(name) + "\"",
-           "pass an array of CuPy, Numba or PyTorch");
-  return value;
-}
-bool is_there(const nb::dict& interface, const char* name) {
-  return interface.contains(name) && !nb::object(interface[name]).is_none();
-}
-
-std::vector<std::int64_t> numbers(const nb::dict& interface, const char* name, const Where& where) {
-  std::vector<std::int64_t> all;
-  for (nb::handle each : field<nb::tuple>(interface, name, where)) {
-    std::int64_t number = 0;
-    if (!nb::try_cast(each, number)) field<std::string>({}, name, where);
-    all.push_back(number);
+// __cuda_array_interface__ of an array, for a call `op` of the caller's. Its functions throw Error for what is not
+// there.
+class ArrayInterface {
+ public:
+  ArrayInterface(nb::handle array, const char* op, const Where& where) : op_(op), where_(where) {
+    const nb::object given = array.attr("__cuda_array_interface__");
+    if (!nb::isinstance<nb::dict>(given)) refuse("__cuda_array_interface__ is no dict");
+    fields_ = nb::borrow<nb::dict>(given);
+    sizes_ = numbers("shape");
+    const nb::tuple data = field<nb::tuple>("data");
+    if (nb::len(data) != 2 || !nb::try_cast(data[0], first_)) refuse_field("data");
+    const int is_true = PyObject_IsTrue(nb::object(data[1]).ptr());
+    if (is_true < 0) throw nb::python_error();
+    is_read_only_ = is_true != 0;
+    typestr_ = field<std::string>("typestr");
+    if (!is_there("strides")) return;
+    strides_ = numbers("strides");
+    if (strides_->size() != sizes_.size()) refuse_field("strides");
   }
-  return all;
-}
+
+  bool is_there(const char* name) const { return fields_.contains(name) && !nb::object(fields_[name]).is_none(); }
+  template <class T>
+  T field(const char* name) const {
+    T value{};
+    if (!fields_.contains(name) || !nb::try_cast(nb::object(fields_[name]), value)) refuse_field(name);
+    return value;
+  }
+  std::uintptr_t first() const { return first_; }  // the address of the first element
+  bool is_read_only() const { return is_read_only_; }
+  const std::string& typestr() const { return typestr_; }
+  const std::vector<std::int64_t>& sizes() const { return sizes_; }
+  const std::optional<std::vector<std::int64_t>>& strides() const { return strides_; }  // in bytes
+
+  // The bytes of an element, which end the typestr.
+  std::int64_t bytes_of_element() const {
+    std::int64_t bytes = 0;
+    const char* end = typestr_.data() + typestr_.size();
+    if (typestr_.size() < 3 || std::from_chars(typestr_.data() + 2, end, bytes).ptr != end) refuse_field("typestr");
+    return bytes;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw Error(op_, where_, problem, "pass an array of CuPy, Numba or PyTorch");
+  }
+  [[noreturn]] void refuse_field(const char* name) const {
+    refuse("__cuda_array_interface__ has no usable \"" + std::string(name) + "\"");
+  }
+  std::vector<std::int64_t> numbers(const char* name) const {
+    std::vector<std::int64_t> all;
+    for (nb::handle each : field<nb::tuple>(name)) {
+      std::int64_t number = 0;
+      if (!nb::try_cast(each, number)) refuse_field(name);
+      all.push_back(number);
+    }
+    return all;
+  }
+
+  const char* op_;
+  Where where_;
+  nb::dict fields_;
+  std::uintptr_t first_ = 0;
+  bool is_read_only_ = false;
+  std::string typestr_;
+  std::vector<std::int64_t> sizes_;
+  std::optional<std::vector<std::int64_t>> strides_{};
+};
 
 GivenMemory by_interface(nb::handle object, DeviceId device, std::optional<cudaStream_t> stream, const Where& where) {
-  const nb::dict interface = nb::cast<nb::dict>(object.attr("__cuda_array_interface__"));
-  if (is_there(interface, "mask")) {
+  const ArrayInterface interface(object, "bind_memory", where);
+  if (interface.is_there("mask")) {
     refuse(where, "the array has a mask, which says that some of its elements are not valid",
            "fill these, and pass an array without a mask");
   }
-  const std::vector<std::int64_t> sizes = numbers(interface, "shape", where);
-  const nb::tuple data = field<nb::tuple>(interface, "data", where);
-  std::uintptr_t address = 0;
-  if (nb::len(data) != 2 || !nb::try_cast(data[0], address)) field<std::string>({}, "data", where);
   GivenMemory memory;
-  memory.begin = reinterpret_cast<void*>(address);
-  memory.type = {dtype_of_typestr(field<std::string>(interface, "typestr", where), where),
-                 Shape(std::span<const std::int64_t>(sizes), where)};
-  memory.is_contiguous = true;
-  if (is_there(interface, "strides")) {
-    const std::vector<std::int64_t> strides = numbers(interface, "strides", where);
-    if (strides.size() != sizes.size()) field<std::string>({}, "strides", where);
-    memory.is_contiguous = is_row_major(sizes, strides, size_of(memory.type.dtype));
-  }
-  memory.is_read_only = nb::cast<bool>(data[1]);
+  memory.begin = reinterpret_cast<void*>(interface.first());
+  memory.type = {dtype_of_typestr(interface.typestr(), where),
+                 Shape(std::span<const std::int64_t>(interface.sizes()), where)};
+  memory.is_contiguous =
+      !interface.strides() || is_row_major(interface.sizes(), *interface.strides(), size_of(memory.type.dtype));
+  memory.is_read_only = interface.is_read_only();
   memory.owner = nb::borrow(object);
-  if (is_there(interface, "stream")) {
-    const auto given = field<std::uintptr_t>(interface, "stream", where);
+  if (interface.is_there("stream")) {
+    const auto given = interface.field<std::uintptr_t>("stream");
     if (given == 0) refuse(where, "the stream 0 of __cuda_array_interface__ is ambiguous", "say 1 or 2");
     if (!stream || number_of_stream(*stream) != given) wait_for(given, device, where);
+  } else if (!stream) {
+    wait_for(kLegacyStream, device, where);  // it does not say where its work is
   }
   return memory;
+}
+
+// The bytes from the first element to the last one. `axes` are sizes and distances in bytes.
+MemoryRange range_of_axes(std::uintptr_t first, std::int64_t element,
+                          const std::vector<std::array<std::int64_t, 2>>& axes) {
+  std::int64_t low = 0, high = element;
+  for (const auto& [size, stride] : axes) {
+    if (size == 0) return {reinterpret_cast<const void*>(first), 0};
+    (stride < 0 ? low : high) += (size - 1) * stride;
+  }
+  return {reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(low)),
+          static_cast<std::size_t>(high - low)};
 }
 
 GivenMemory of_host(nb::handle object, bool is_written, const Where& where) {
@@ -158,7 +213,8 @@ GivenMemory of_host(nb::handle object, bool is_written, const Where& where) {
   AnyArray array;
   if (!nb::try_cast(object, array)) {
     refuse(where, "the object gives no memory by DLPack or the buffer protocol",
-           "pass an array of NumPy, PyTorch, JAX or CuPy, or copy=True");
+           "pass an array of NumPy, PyTorch, JAX or CuPy, or copy=True; a tensor of PyTorch that requires a gradient "
+           "gives its memory behind detach()");
   }
   nb::ndarray<> writable;
   const bool is_read_only = is_written && !nb::try_cast(object, writable);
@@ -168,14 +224,42 @@ GivenMemory of_host(nb::handle object, bool is_written, const Where& where) {
 // The device of an object, as DLPack numbers kinds and devices.
 std::pair<int, int> dlpack_device(nb::handle object) {
   if (has(object, "__dlpack_device__")) {
-    const nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
-    return {nb::cast<int>(nb::int_(nb::object(device[0]))), nb::cast<int>(device[1])};
+    const nb::object device = object.attr("__dlpack_device__")();
+    const bool is_sequence = nb::isinstance<nb::tuple>(device) || nb::isinstance<nb::list>(device);
+    std::int64_t kind = 0;
+    std::int64_t index = 0;
+    if (!is_sequence || nb::len(device) != 2 || PyIndex_Check(nb::object(device[0]).ptr()) == 0 ||
+        !nb::try_cast(nb::object(nb::int_(nb::object(device[0]))), kind) || !nb::try_cast(nb::object(device[1]), index))
+      throw nb::type_error("__dlpack_device__() of the array returns no tuple of two integers");
+    return {static_cast<int>(kind), static_cast<int>(index)};
   }
   if (has(object, "__cuda_array_interface__")) return {nb::device::cuda::value, -1};
   return {nb::device::cpu::value, 0};
 }
 
 }  // namespace
+
+std::optional<MemoryRange> range_of(nb::handle array, const char* op, const Where& where) {
+  std::vector<std::array<std::int64_t, 2>> axes;
+  if (has(array, "__cuda_array_interface__")) {
+    const ArrayInterface interface(array, op, where);
+    const std::vector<std::int64_t>& sizes = interface.sizes();
+    const std::int64_t element = interface.bytes_of_element();
+    axes.resize(sizes.size());
+    std::int64_t stride = element;
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      axes[d] = {sizes[d], interface.strides() ? (*interface.strides())[d] : stride};
+      stride *= sizes[d];
+    }
+    return range_of_axes(interface.first(), element, axes);
+  }
+  AnyArray found;
+  if (!nb::try_cast(array, found)) return {};
+  const auto element = static_cast<std::int64_t>(found.itemsize());
+  for (std::size_t d = 0; d < found.ndim(); ++d)
+    axes.push_back({static_cast<std::int64_t>(found.shape(d)), found.stride(d) * element});
+  return range_of_axes(reinterpret_cast<std::uintptr_t>(found.data()), element, axes);
+}
 
 bool is_of_device(nb::handle object) { return !is_host(dlpack_device(object).first); }
 

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <optional>
 
 #include "graphsink/error.h"
@@ -22,6 +23,15 @@ struct GivenMemory {
   bool is_read_only = false;
   nb::object owner;  // keeps the memory
 };
+
+struct MemoryRange {
+  const void* begin = nullptr;
+  std::size_t bytes = 0;
+};
+// The bytes from the first element of an array of any device to the last one, by the CUDA array interface, DLPack or
+// the buffer protocol. Empty for an object with none of these. Throws Error, of the call `op`, for an interface that is
+// not as its protocol says.
+std::optional<MemoryRange> range_of(nb::handle array, const char* op, const Where& where);
 
 // Whether the object says that its memory is that of a device, by DLPack or the CUDA array interface.
 bool is_of_device(nb::handle object);

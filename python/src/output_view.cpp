@@ -1,6 +1,9 @@
 // Program.output_view(): an output where it lies, in memory of bind_memory().
+#include <nanobind/stl/pair.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "bindings.h"
 #include "garbage.h"
@@ -46,7 +49,10 @@ nb::object give_dlpack(const OutputView& self, nb::handle stream, nb::handle max
                        nb::handle copy) {
   const Where where = here();
   ProgramHandle& handle = require_current(self, where);
-  if (max_version.is_none() || nb::cast<std::int64_t>(nb::object(max_version[0])) < 1) {
+  std::pair<std::int64_t, std::int64_t> version{};
+  if (!max_version.is_none() && !nb::try_cast(max_version, version))
+    throw nb::type_error("__dlpack__(): max_version is a tuple of two integers or None");
+  if (version.first < 1) {
     throw nb::buffer_error(
         "__dlpack__(): an output is read-only, which only versioned capsules say; remedy: pass max_version=(1, 0)");
   }

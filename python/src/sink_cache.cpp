@@ -14,6 +14,7 @@
 #include "graphsink/capture.h"
 #include "interpreter.h"
 #include "log.h"
+#include "memory.h"
 #include "streams.h"
 
 namespace graphsink::python {
@@ -54,7 +55,9 @@ void add_tagged(Key& key, nb::handle part) {
 }
 
 [[noreturn]] void refuse_part(nb::handle part) {
-  const std::string type = nb::cast<std::string>(nb::object(part.type().attr("__name__")));
+  std::string type = nb::cast<std::string>(nb::object(part.type().attr("__name__")));
+  const std::string module = nb::cast<std::string>(nb::str(nb::object(part.type().attr("__module__"))));
+  if (module != "builtins") type = module + "." + type;  // numpy.bool is not bool
   throw nb::type_error(("a key consists of int, float, bool, str, None and tuples of them, not of " + type +
                         "; of an array or a tensor take what the work depends on: its shape as a tuple of int, its "
                         "address as an int")
@@ -110,13 +113,30 @@ struct RaisedOther : std::runtime_error, FromPython {
 [[noreturn]] void throw_raised(const std::shared_ptr<nb::python_error>& error) {
   const nb::object value = nb::borrow(error->value());
   if (nb::isinstance(value, nb::module_::import_("graphsink._error").attr("Error"))) {
-    const auto text = [&](const char* name) { return nb::cast<std::string>(value.attr(name)); };
-    const Where where(interned(text("file")), nb::cast<std::uint32_t>(value.attr("line")));
-    throw RaisedError(
-        Error(text("op"), where, text("problem"), text("remedy"), nb::cast<ErrorCode>(value.attr("code"))), {error});
+    std::array<std::string, 4> texts;
+    bool is_whole = true;
+    const auto take = [&](const char* name, auto& to) {
+      is_whole = is_whole && nb::try_cast(nb::object(nb::getattr(value, name, nb::none())), to);
+    };
+    std::uint32_t line = 0;
+    ErrorCode code{};
+    take("file", texts[0]), take("op", texts[1]), take("problem", texts[2]), take("remedy", texts[3]);
+    take("line", line), take("code", code);
+    if (is_whole)  // a user may have made it of anything
+      throw RaisedError(Error(texts[1], Where(interned(texts[0]), line), texts[2], texts[3], code), {error});
   }
   throw RaisedOther(nb::cast<std::string>(nb::module_::import_("graphsink._host_op").attr("describe")(value)), {error});
 }
+
+// Keeps Python's garbage collector from running, which may free memory of a device, and so break a capture.
+struct WithoutCollection {
+  WithoutCollection() : was_enabled(PyGC_Disable() != 0) {}
+  WithoutCollection(const WithoutCollection&) = delete;
+  ~WithoutCollection() {
+    if (was_enabled) PyGC_Enable();
+  }
+  bool was_enabled;
+};
 
 // The user's function, which the library calls without the GIL.
 struct Work {
@@ -130,6 +150,7 @@ struct Work {
     nb::gil_scoped_acquire gil;
     if (ends) throw_raised(raised);
     raised = nullptr;
+    const WithoutCollection no_frees;
     try {
       function(reinterpret_cast<std::uintptr_t>(stream));
     } catch (nb::python_error& error) {
@@ -142,58 +163,16 @@ struct Work {
 
 // --- memory
 
-struct Bytes {
-  const void* begin = nullptr;
-  std::size_t size = 0;
-};
-
-// The bytes from the first element to the last one. `axes` are sizes and distances in bytes.
-Bytes bytes_of(std::uintptr_t first, std::int64_t element, const std::vector<std::array<std::int64_t, 2>>& axes) {
-  std::int64_t low = 0, high = element;
-  for (const auto& [size, stride] : axes) {
-    if (size == 0) return {reinterpret_cast<const void*>(first), 0};
-    (stride < 0 ? low : high) += (size - 1) * stride;
-  }
-  return {reinterpret_cast<const void*>(first + static_cast<std::uintptr_t>(low)),
-          static_cast<std::size_t>(high - low)};
-}
-
-Bytes bytes_of_interface(const nb::dict& interface) {
-  const auto first = nb::cast<std::uintptr_t>(nb::object(nb::object(interface["data"])[0]));
-  const nb::object dtype = nb::module_::import_("numpy").attr("dtype")(interface["typestr"]);
-  const auto element = nb::cast<std::int64_t>(dtype.attr("itemsize"));
-  const auto sizes = nb::cast<std::vector<std::int64_t>>(interface["shape"]);
-  std::vector<std::array<std::int64_t, 2>> axes(sizes.size());
-  const nb::object strides = interface.contains("strides") ? nb::object(interface["strides"]) : nb::none();
-  std::int64_t stride = element;
-  for (std::size_t d = sizes.size(); d-- > 0;) {
-    axes[d] = {sizes[d], strides.is_none() ? stride : nb::cast<std::int64_t>(nb::object(strides[d]))};
-    stride *= sizes[d];
-  }
-  return bytes_of(first, element, axes);
-}
-
-// An address and a number of bytes, or an array of any device.
-Bytes bytes_of(nb::handle memory, std::optional<std::size_t> size) {
+// An array of any device, or an address and a number of bytes. A number of NumPy is neither: it has memory of its own.
+MemoryRange given_range(nb::handle memory, std::optional<std::size_t> bytes, const char* op) {
+  const bool is_number = nb::isinstance(memory, nb::module_::import_("numpy").attr("generic"));
+  const std::optional<MemoryRange> found = is_number ? std::nullopt : range_of(memory, op, here());
+  if (found) return {found->begin, bytes.value_or(found->bytes)};
   std::uintptr_t address = 0;
-  if (nb::try_cast(memory, address)) {
-    if (!size) throw nb::type_error("an address needs the number of bytes: register_memory(address, bytes)");
-    return {reinterpret_cast<const void*>(address), *size};
-  }
-  Bytes found;
-  AnyArray array;
-  if (PyObject_HasAttrString(memory.ptr(), "__cuda_array_interface__") != 0) {
-    found = bytes_of_interface(nb::cast<nb::dict>(memory.attr("__cuda_array_interface__")));
-  } else if (nb::try_cast(memory, array)) {
-    const auto element = static_cast<std::int64_t>(array.itemsize());
-    std::vector<std::array<std::int64_t, 2>> axes;
-    for (std::size_t d = 0; d < array.ndim(); ++d)
-      axes.push_back({static_cast<std::int64_t>(array.shape(d)), array.stride(d) * element});
-    found = bytes_of(reinterpret_cast<std::uintptr_t>(array.data()), element, axes);
-  } else {
+  if (!PyLong_Check(memory.ptr()) || PyBool_Check(memory.ptr()) || !nb::try_cast(memory, address))
     throw nb::type_error("memory is an address as an int, or an array with __cuda_array_interface__ or __dlpack__()");
-  }
-  return {found.begin, size.value_or(found.size)};
+  if (!bytes) throw nb::type_error("an address needs the number of bytes: register_memory(address, bytes)");
+  return {reinterpret_cast<const void*>(address), *bytes};
 }
 
 // --- the cache
@@ -301,14 +280,16 @@ void bind_calls(nb::class_<SinkCacheHandle>& type) {
            "called so often, as one launch where CUDA can hold the work in a loop.\n\nOther Python threads run "
            "meanwhile, but the function has the GIL. An exception of the function passes through unchanged where it is "
            "called as it is; in a capture it makes the capture fail, unless it is a KeyboardInterrupt or another that "
-           "is no Exception. Raises Error in strict mode where a capture fails, with that exception as its __cause__; "
+           "is no Exception: that ends the call at once, and the report counts a failed capture. Python's garbage "
+           "collector does not run in the function, because it may free device memory. Raises Error in strict mode "
+           "where a capture fails, with that exception as its __cause__; "
            "for less than one step; for a stream that does not exist; and where a CUDA error has ended the context of "
            "the process.")
       .def(
           "register_memory",
           [](SinkCacheHandle& self, nb::handle memory, std::optional<std::size_t> bytes) {
-            const Bytes found = bytes_of(memory, bytes);
-            self.use([&](SinkCache& cache, const Where&) { cache.register_memory(found.begin, found.size); });
+            const MemoryRange found = given_range(memory, bytes, "register_memory");
+            self.use([&](SinkCache& cache, const Where&) { cache.register_memory(found.begin, found.bytes); });
           },
           nb::arg("memory"), nb::arg("bytes").none() = nb::none(),
           "For `check_every`: says that this device memory is alive until forget_memory(): an address and a number of "
@@ -318,7 +299,7 @@ void bind_calls(nb::class_<SinkCacheHandle>& type) {
       .def(
           "forget_memory",
           [](SinkCacheHandle& self, nb::handle memory) {
-            const Bytes found = bytes_of(memory, 0);
+            const MemoryRange found = given_range(memory, 0, "forget_memory");
             self.use([&](SinkCache& cache, const Where&) { cache.forget_memory(found.begin); });
           },
           nb::arg("memory"), "Ends what register_memory() says of the same address or array.")

@@ -30,7 +30,8 @@ std::optional<cudaStream_t> stream_of(nb::handle stream) {
   if (stream.is_none()) return {};
   const nb::object number = told_stream(stream);
   std::uintptr_t address = 0;
-  if (!number.is_valid() || !nb::try_cast(number, address)) {
+  const bool is_int = number.is_valid() && PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr());
+  if (!is_int || !nb::try_cast(number, address)) {
     PyErr_Clear();
     throw nb::type_error(
         "a stream is an integer, or an object with __cuda_stream__(), .cuda_stream or .ptr, such as torch.cuda.Stream");

@@ -62,7 +62,8 @@ nb::dict cuda_array_interface_of(const ViewedMemory& memory, nb::handle stream) 
   nb::dict interface;
   interface["shape"] = shape_object(memory.type.shape);
   interface["typestr"] = dtype_object(memory.type.dtype).attr("str");
-  interface["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(memory.begin), memory.is_read_only);
+  const std::uintptr_t address = memory.type.bytes() == 0 ? 0 : reinterpret_cast<std::uintptr_t>(memory.begin);
+  interface["data"] = nb::make_tuple(address, memory.is_read_only);
   interface["strides"] = nb::none();
   interface["stream"] = stream;
   interface["version"] = 3;

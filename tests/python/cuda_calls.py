@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+import cuda_arrays
 import graphsink as gs
 
-# The module exports the runtime that it holds, in the flavour emulated, or loads it.
-RUNTIME = ctypes.CDLL(gs._core.__file__)
+RUNTIME = cuda_arrays.cudart
 SIZE = 64
 # Of whoever needs a device that such calls reach.
 needs_cuda = pytest.mark.skipif(not gs.cuda.is_available() or not hasattr(RUNTIME, "cudaMemsetAsync"),
@@ -27,10 +27,7 @@ class Stream:
     """A stream that does not wait for the legacy one."""
 
     def __init__(self) -> None:
-        made = ctypes.c_void_p()
-        call("cudaStreamCreateWithFlags", ctypes.byref(made), 1)
-        assert made.value is not None
-        self.number = made.value
+        self.number = cuda_arrays.new_stream()
 
     def __del__(self) -> None:
         RUNTIME.cudaStreamDestroy(ctypes.c_void_p(self.number))

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+import cuda_arrays as arrays
 import graphsink as gs
 
 
@@ -132,3 +133,88 @@ def test_a_tensor_gives_its_memory_by_dlpack():
     assert tensor.__dlpack_device__() == (1, 0)
     with pytest.raises(BufferError, match="gs.f32"):
         np.from_dlpack(tensor.to(gs.bf16))
+
+
+def test_memory_that_is_bound_later_has_no_output_before_a_run(device):
+    g = gs.Graph()
+    g.output("y", g.input("x", gs.f32, (3,)) + 1.0)
+    program = gs.compile(g, device)
+    program.write("x", [1.0, 2.0, 3.0])
+    made = aligned if device == gs.cpu() else arrays.VersionedArray
+    if device != gs.cpu() and arrays.cudart is None:
+        pytest.skip("no CUDA runtime to allocate memory with")
+    for _ in range(2):
+        program.bind_memory("y", made([7, 7, 7]))
+        with pytest.raises(gs.Error, match="no run has computed the output in this memory.*call run\\(\\) after"):
+            program.output_view("y")
+        program.bind()
+        program.write("x", [1.0, 2.0, 3.0])
+        with pytest.raises(gs.Error, match="no run"):
+            program.output_view("y")
+        program.run()
+        program.output_view("y")
+
+
+def test_an_output_that_is_an_input_is_viewed():
+    g = gs.Graph()
+    x = g.input("x", gs.f32, (3,))
+    g.output("y", x)
+    g.output("z", x + 1.0)
+    program = gs.compile(g)
+    memory = aligned([1, 2, 3])
+    program.bind_memory("x", memory)
+    program.run()
+    assert program.output_view("y").ctypes.data == memory.ctypes.data
+    assert program.output("y").tolist() == program.output_view("y").tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0, 2)])
+def test_arrays_without_elements_have_no_gaps(shape):
+    g = gs.Graph()
+    g.output("y", g.input("x", gs.f32, shape) + 1.0)
+    program = gs.compile(g)
+    program.bind_memory("x", np.empty(shape, np.float32, order="F"), copy=True)
+    array = np.lib.stride_tricks.as_strided(aligned([1.0]), shape, (4,) * len(shape))
+    program.bind_memory("x", array)
+
+
+def test_read_only_memory_of_a_variable_that_no_step_writes():
+    g = gs.Graph()
+    w = gs.Variable("w", [1.0, 2.0, 3.0])
+    g.output("y", g.value(w) + 1.0)
+    array = aligned([1, 2, 3])
+    array.flags.writeable = False
+    with pytest.raises(gs.Error, match=r"steps or write\(\) may write to it"):
+        gs.compile(g).bind_memory(w, array)
+
+
+def test_bf16_has_no_copy():
+    g = gs.Graph()
+    g.output("y", g.input("x", gs.bf16, (2,)) * 2.0)
+    with pytest.raises(gs.Error, match="NumPy, which has no bf16") as caught:
+        gs.compile(g).bind_memory("x", np.zeros(2, np.float32), copy=True)
+    assert "copy=True" not in caught.value.remedy
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused():
+    class Tensor:
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **options):
+            raise BufferError("it requires a gradient")
+
+    program, _, _, _ = build()
+    with pytest.raises(gs.Error, match=r"detach\(\)"):
+        program.bind_memory("x", Tensor())
+
+
+@pytest.mark.parametrize("told", [[1, 0, 0], (1,), 5, None, ("a", 0), (1, "b")])
+def test_devices_that_are_none(told):
+    class Wrong:
+        def __dlpack_device__(self):
+            return told
+
+    program, _, _, _ = build()
+    with pytest.raises(TypeError, match="two integers"):
+        program.bind_memory("x", Wrong())

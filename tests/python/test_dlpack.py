@@ -164,7 +164,7 @@ REFUSED_DLPACK = [
 REFUSED_FIELDS = [
     ({"mask": object()}, "mask"), ({"typestr": ">f4"}, '">f4"'), ({"typestr": "<c8"}, '"<c8"'), ({"typestr": None}, "typestr"),
     ({"shape": None}, "shape"), ({"shape": "abc"}, "shape"), ({"shape": (1.5,)}, "shape"), ({"data": None}, "data"),
-    ({"data": (1,)}, "data"), ({"data": ("a", False)}, "data"), ({"strides": (4, 4)}, "strides"), ({"stream": 0}, "ambiguous"),
+    ({"data": (1,)}, "data"), ({"typestr": ""}, '""'), ({"data": ("a", False)}, "data"), ({"strides": (4, 4)}, "strides"), ({"stream": 0}, "ambiguous"),
     ({"stream": "x"}, "stream"), ({"shape": (-1,)}, "negative|-1")]
 
 
@@ -321,7 +321,7 @@ def test_a_view_of_a_device_gives_its_memory():
     for options, error in (({}, BufferError), ({"max_version": (0, 8)}, BufferError), ({"max_version": (1, 0), "copy": True}, BufferError),
                            ({"max_version": (1, 0), "dl_device": (1, 0)}, BufferError),
                            ({"max_version": (1, 0), "stream": 0}, ValueError), ({"max_version": (1, 0), "stream": -2}, ValueError),
-                           ({"max_version": (1, 0), "stream": "x"}, TypeError)):
+                           ({"max_version": (1, 0), "stream": "x"}, TypeError), ({"max_version": ("a",)}, TypeError)):
         with pytest.raises(error):
             view.__dlpack__(**options)
     program.run()
@@ -389,3 +389,67 @@ def test_a_view_in_a_cycle_is_freed():
     ref = program_in_a_cycle()
     gc.collect()
     assert ref() is None
+
+
+@needs_cuda
+def test_interfaces_may_say_read_only_by_a_number_and_are_dicts():
+    program, w = build()
+    array = arrays.InterfaceArray([1, 2, 3])
+    array.__cuda_array_interface__["data"] = (array.memory.address, 0)
+    program.bind_memory("x", array)
+    array.__cuda_array_interface__["data"] = (array.memory.address, 1)
+    with pytest.raises(gs.Error, match="read-only"):
+        program.bind_memory(w, array)
+    array.__cuda_array_interface__ = []
+    refuse(array, "is no dict")
+
+
+@needs_cuda
+def test_work_of_an_interface_without_a_stream_is_waited_for():
+    program, _ = build()
+    done = []
+    array = arrays.InterfaceArray([1, 2, 3])
+    slow_work(LEGACY, done)
+    program.bind_memory("x", array)
+    assert done == [True]
+
+
+@needs_cuda
+@pytest.mark.parametrize("stream", [True, np.array(0), np.zeros(1, np.int64), 1.0, -1])
+def test_streams_are_integers(stream):
+    program, _ = build()
+    with pytest.raises(TypeError, match="a stream is an integer"):
+        program.bind_memory("x", arrays.VersionedArray([1, 2, 3]), stream=stream)
+
+
+@needs_cuda
+def test_a_run_that_is_refused_ends_no_view():
+    program, _ = build()
+    memory = arrays.VersionedArray([0, 0, 0])
+    program.bind_memory("y", memory)
+    program.write("x", [1.0, 2.0, 3.0])
+    program.run()
+    view = program.output_view("y")
+    with pytest.raises(gs.Error):
+        program.run(steps=0)
+    program.write("x", [4.0, 5.0, 6.0])
+    assert view.__cuda_array_interface__["data"] == (memory.address, True)
+
+
+@needs_cuda
+def test_views_in_callbacks_end_with_the_next_step():
+    g = gs.Graph()
+    x = g.feed("x", gs.f32, (2, 3))
+    g.output("y", gs.mean(x, 0))
+    g.record("mean", gs.mean(x))
+    program = gs.compile(g, gs.cuda(0))
+    memory = arrays.VersionedArray([0, 0, 0])
+    program.bind_memory("y", memory)
+    loader = gs.Loader(program, {"x": np.ones((8, 3), np.float32)}, gs.sample_order(8, batch=2))
+    views = []
+    gs.train(program, loader, steps=3, steps_per_launch=1, actions=[(1, lambda step: views.append(program.output_view("y")))],
+             progress=False)
+    assert len(views) == 3
+    for view in views[:2]:
+        with pytest.raises(gs.Error, match="has run since"):
+            view.__cuda_array_interface__

@@ -281,6 +281,29 @@ def test_names_of_the_caller_stay_as_they_are() -> None:
     assert name in error.problem and name in str(error)
 
 
+@pytest.mark.parametrize("name", ["Graph::input", "MyOptions::z", "SaveOptions::every", "/data/gs::Graph/x", "Program::run()", "a (Graph::feed"])
+def test_names_between_quotes_stay_as_they_are(name: str) -> None:
+    graph = gs.Graph()
+    graph.output(name, graph.constant(1.0))
+    error = error_of(lambda: graph.output(name, graph.constant(1.0)))
+    assert f'"{name}"' in error.problem and f'"{name}"' in str(error)
+
+
+def test_texts_of_exceptions_stay_as_they_are(device: gs.DeviceId) -> None:
+    said = "MyOptions::z of at::Tensor::item() in Program::run() (Graph::input)"
+
+    @gs.host_op(out=(gs.f32, (2,)))
+    def fails(x: Any) -> Any:
+        raise ValueError(said)
+
+    graph = gs.Graph()
+    graph.output("y", fails(graph.constant([1.0, 2.0])))
+    program = gs.compile(graph, device)
+    program.run()
+    error = error_of(program.sync)
+    assert said in error.problem and said in str(error) and isinstance(error.__cause__, ValueError)
+
+
 def test_control_flow_of_values_of_an_eager_is_that_of_python() -> None:
     with gs.eager():
         x = gs.tensor([1.0])

@@ -1,6 +1,8 @@
 """Graphs with their Variables in a file: built here, run here and in C++."""
+import gc
 import pathlib
 import subprocess
+import weakref
 
 import numpy as np
 import pytest
@@ -167,3 +169,33 @@ def test_cpp_runs_what_python_has_written(tmp_path):
     done = subprocess.run([sample, tmp_path / "model", "4"], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert "loss after 4 steps" in done.stdout
+
+
+def test_a_loaded_graph_has_one_graph_whose_names_stay(tmp_path):
+    gs.write_graph(tmp_path / "model", training())
+    loaded = gs.read_graph(tmp_path / "model")
+    loaded.graph.output("more", loaded.records["loss"])
+    assert loaded.graph is loaded.graph
+    program = gs.compile(loaded.graph)
+    with pytest.raises(gs.Error, match="not in memory of bind_memory"):
+        program.output_view("more")
+    with pytest.raises(gs.Error, match='it has "more", "norm"'):
+        program.output_view("other")
+
+
+def test_a_loaded_graph_that_a_function_refers_to_is_freed(tmp_path):
+    gs.write_graph(tmp_path / "model", training())
+    loaded = gs.read_graph(tmp_path / "model")
+    kept: list = [loaded]
+
+    class Function:
+        def __call__(self, x):
+            return x + len(kept)
+
+    function = Function()
+    gone = weakref.ref(function)
+    kept.append(gs.host_op(function, out=(gs.f32, ()))(loaded.records["loss"]))
+    kept.append(function)
+    del loaded, function, kept
+    gc.collect()
+    assert gone() is None

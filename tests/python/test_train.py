@@ -146,3 +146,40 @@ def test_ctrl_c_ends_behind_the_launch_with_a_file(tmp_path):
     finally:
         process.kill()
     assert out == "TrainEnd.interrupted True True\n" and process.returncode == 0
+
+
+def viewed():
+    """A program with an output in memory of its own, and a loader."""
+    graph = gs.Graph()
+    mean = gs.mean(graph.feed("x", gs.f32, (8, 4)), 0)
+    graph.output("y", mean)
+    graph.record("mean", gs.mean(mean))
+    graph.assign(gs.Variable("w", gs.zeros((4,))), mean)
+    program = gs.compile(graph)
+    memory = np.zeros(4096, np.uint8)
+    begin = -memory.ctypes.data % 64
+    y = memory[begin:begin + 16].view(np.float32)
+    program.bind_memory("y", y)
+    return program, gs.Loader(program, {"x": X}, gs.sample_order(64, batch=8))
+
+
+def test_views_of_outputs_in_callbacks_end():
+    program, loader = viewed()
+    with pytest.raises(gs.Error, match="steps is -1"):
+        gs.train(program, loader, steps=-1)
+    with pytest.raises(gs.Error, match="no run has computed"):
+        program.output_view("y")
+    stamps = []
+
+    def fails(step, values):
+        program.output_view("y")
+        stamps.append(step)
+        if len(stamps) == 3:  # what was committed is told before the call ends
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        gs.train(program, loader, steps=8, steps_per_launch=1, records=["mean"], on_step=fails, progress=False)
+    assert len(stamps) >= 3 and program.output_view("y").shape == (4,)
+    program, loader = viewed()
+    gs.evaluate(program, loader, ["mean"])
+    assert program.output_view("y").shape == (4,)
