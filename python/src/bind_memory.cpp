@@ -88,7 +88,9 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
   const std::shared_ptr<const void> kept = keep(memory.owner);
   {
     WithoutGil others_run;
-    if (is_variable) {
+    if (type.bytes() == 0) {  // such an array may have no address, and there is nothing to place
+      if (!is_variable && !is_written) self.program->write(value, Tensor(type), WriteOptions{}, where);
+    } else if (is_variable) {
       self.program->bind_memory(*nb::inst_ptr<Variable>(what), memory.begin, type.bytes(), kept, where);
     } else {
       self.program->bind_memory(value, memory.begin, type.bytes(), kept, where);

@@ -168,14 +168,33 @@ def test_an_output_that_is_an_input_is_viewed():
     assert program.output("y").tolist() == program.output_view("y").tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0, 2)])
-def test_arrays_without_elements_have_no_gaps(shape):
+def bind_empty(shape, device, make):
     g = gs.Graph()
-    g.output("y", g.input("x", gs.f32, shape) + 1.0)
-    program = gs.compile(g)
-    program.bind_memory("x", np.empty(shape, np.float32, order="F"), copy=True)
-    array = np.lib.stride_tricks.as_strided(aligned([1.0]), shape, (4,) * len(shape))
-    program.bind_memory("x", array)
+    w = gs.Variable("w", np.empty(shape, np.float32))
+    g.output("y", g.input("x", gs.f32, shape) + g.value(w))
+    program = gs.compile(g, device)
+    for what in ("x", "y", w):
+        program.bind_memory(what, make())
+    program.run()
+    assert program.output("y").shape == shape
+    return program.output_view("y")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0, 2)])
+@pytest.mark.parametrize("make", [lambda shape: np.empty(shape, np.float32), lambda shape: np.empty(shape, np.float32, order="F"),
+                                  lambda shape: np.lib.stride_tricks.as_strided(aligned([1.0], 4), shape, (4,) * len(shape)),
+                                  lambda shape: arrays.VersionedArray(np.empty(shape, np.float32), kind=arrays.CPU, address=0)])
+def test_arrays_without_elements_have_neither_gaps_nor_an_address(shape, make):
+    assert bind_empty(shape, gs.cpu(), lambda: make(shape)).shape == shape
+
+
+@pytest.mark.skipif(not gs.cuda.is_available() or arrays.cudart is None, reason="no CUDA device, or no CUDA runtime")
+@pytest.mark.parametrize("fields", [{}, {"strides": (40, 8)}])
+def test_cuda_arrays_without_elements(fields):
+    like = np.empty((0, 3), np.float32)
+    view = bind_empty((0, 3), gs.cuda(0), lambda: arrays.InterfaceArray(like, data=(0, False), **fields))
+    assert view.__cuda_array_interface__["data"] == (0, True)
+    bind_empty((0, 3), gs.cuda(0), lambda: arrays.VersionedArray(like, address=0, strides=(10, 2) if fields else None))
 
 
 def test_read_only_memory_of_a_variable_that_no_step_writes():
