@@ -240,6 +240,9 @@ void bind_program_files(nb::module_& m) {
           made.loaded = read_graph(path.path, options, where);
         }
         made.graph = handle_of(made.loaded);
+        // So that it owns the functions of ops that are added to it.
+        const auto key = reinterpret_cast<std::uintptr_t>(made.loaded.graph.data().get());
+        nb::module_::import_("graphsink._context").attr("graphs")[nb::int_(key)] = made.graph;
         return made;
       },
       nb::arg("path"), nb::kw_only(), nb::arg("ops") = nb::tuple(),

@@ -183,19 +183,24 @@ def test_a_loaded_graph_has_one_graph_whose_names_stay(tmp_path):
         program.output_view("other")
 
 
-def test_a_loaded_graph_that_a_function_refers_to_is_freed(tmp_path):
-    gs.write_graph(tmp_path / "model", training())
-    loaded = gs.read_graph(tmp_path / "model")
-    kept: list = [loaded]
+def function_of_a_loaded_graph(path):
+    """A function that is an op of a graph from a file, and that refers to what was loaded."""
+    loaded = gs.read_graph(path)
 
     class Function:
+        def __init__(self):
+            self.loaded = loaded
+
         def __call__(self, x):
-            return x + len(kept)
+            return x + 1
 
     function = Function()
-    gone = weakref.ref(function)
-    kept.append(gs.host_op(function, out=(gs.f32, ()))(loaded.records["loss"]))
-    kept.append(function)
-    del loaded, function, kept
+    gs.host_op(function, out=(gs.f32, ()))(loaded.records["loss"])
+    return weakref.ref(function)
+
+
+def test_a_loaded_graph_that_a_function_refers_to_is_freed(tmp_path):
+    gs.write_graph(tmp_path / "model", training())
+    gone = function_of_a_loaded_graph(tmp_path / "model")
     gc.collect()
     assert gone() is None
