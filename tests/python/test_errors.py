@@ -309,3 +309,12 @@ def test_control_flow_of_values_of_an_eager_is_that_of_python() -> None:
         x = gs.tensor([1.0])
         error = error_of(lambda: gs.if_(gs.sum(x) > 0, lambda: x, lambda: -x))
     assert error.remedy == "use the control flow of your language"
+
+
+def test_the_options_that_texts_name_are_those_of_the_headers() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    headers = " ".join(path.read_text(encoding="utf-8") for path in (root / "include" / "graphsink").glob("*.h"))
+    known = re.search(r"kOptions\[\] = \{(.*?)\}", (root / "python/src/errors.cpp").read_text(encoding="utf-8"), re.DOTALL)
+    assert known is not None
+    listed = {name for name in re.findall(r'"(\w+)"', known[1]) if name.endswith("Options")}
+    assert listed == set(re.findall(r"\bstruct (\w+Options)\b", headers))
