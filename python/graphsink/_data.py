@@ -120,6 +120,8 @@ class Loader(_OfSamples):
                  prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
                  mask: Any = None) -> None:
         self.source = source_of(source)
+        if feeds is not None and not isinstance(feeds, Mapping):
+            raise TypeError('feeds is a dict of fields and the feeds that take them, such as {"image": "x", "label": t}')
         wanted = dict(feeds) if feeds is not None else {name: name for name in self.source.fields}
         self.core = _core.LoaderCore(_program_of(program), self.source, order, wanted, steps_per_launch, workers, ahead, when_starved,
                                      prepare, seed, mask)

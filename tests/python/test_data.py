@@ -70,6 +70,8 @@ def test_a_loader_goes_on_where_it_was(device):
         loader.seek(position)
         loader.set_steps_per_launch(2)
         assert loader.next() == 2
+    with pytest.raises(TypeError, match="feeds is a dict of fields"):
+        gs.Loader(program, {"x": X}, order, ["x"])
 
 
 def test_samples_are_prepared_by_a_function_of_their_key(device):
