@@ -431,7 +431,7 @@ check_all() {
   sanitized=cpu
   if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
   stage "$sanitized-asan" 850 check_asan "$sanitized-asan"
-  [[ -z ${GS_FULL:-} ]] || stage fuzz 7300 check_fuzzed "$sanitized-asan"
+  [[ -z ${GS_FULL:-} ]] || stage fuzz 22000 check_fuzzed "$sanitized-asan"
   if [[ $sanitized == emulated ]]; then
     stage emulated 550 check_emulated
     stage compiled 120 check_compiled
