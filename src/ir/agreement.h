@@ -15,7 +15,6 @@ struct CollectiveUse {
   const OpDef* op = nullptr;
   Attrs attrs;
   std::vector<TensorType> types;  // types of the inputs, then of the outputs
-  int inputs = 0;
   Where where;
   int id = -1;              // number of the node in the user's graph
   bool is_in_body = false;  // in the body of a loop or branch

@@ -195,8 +195,7 @@ class Lowering {
     if (node.op->traits.only_views) return;
     host_work_ = host_work_ || lowered.on_host;
     if (node.op->traits.agree != nullptr)
-      agreement_.collectives.push_back(
-          {node.op, node.attrs, lowered.types, lowered.inputs, node.where, node.origin, sequence != 0});
+      agreement_.collectives.push_back({node.op, node.attrs, lowered.types, node.where, node.origin, sequence != 0});
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
       PlanNode check = system_node(system_.check, NodeAttrs{node.origin}, node.where);

@@ -95,14 +95,15 @@ std::optional<std::string> failure(const BodyArgs& a) {
 // Fails the step if it has failed on another rank.
 void agree_body(const CpuArgs& a) {
   if (is_dead(a)) return;
-  RankGroup& group = *a.attrs<Agreement>().collectives.front().attrs.as<CollectiveAttrs>().group;
+  const std::vector<CollectiveUse>& collectives = a.attrs<Agreement>().collectives;
+  RankGroup& group = *collectives.front().attrs.as<CollectiveAttrs>().group;
   const Exchange exchange = exchange_of(a);
   const std::optional<std::string> mine = failure(a);
   const std::vector<bool> failed = group.all_bits(mine.has_value(), exchange);
   const auto bad = std::find(failed.begin(), failed.end(), true) - failed.begin();
   std::vector<std::string> all;
   if (bad < group.size()) all = group.all_texts(mine.value_or(""), exchange);
-  group.end_step(exchange);
+  for (const CollectiveUse& use : collectives) use.attrs.as<CollectiveAttrs>().group->end_step(exchange);
   if (all.empty() || mine) return;  // the Error of a rank that failed says why
   throw Error("agree", Where(),
               "the step failed on rank " + std::to_string(bad) + ": " + all[static_cast<std::size_t>(bad)],

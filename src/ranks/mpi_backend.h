@@ -1,3 +1,4 @@
+// The RankBackend that moves bytes by MPI.
 #pragma once
 
 #include <memory>

@@ -36,13 +36,13 @@ struct TextHeader {
 
 RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s)
     : backend_(std::move(backend)),
-      memory_(std::make_unique<Memory>()),
+      scratch_(std::make_unique<Scratch>()),
       rank_(backend_->rank()),
       size_(backend_->size()),
       patience_s_(patience_s) {}
 
 RankGroup::~RankGroup() {
-  if (broken_) (void)memory_.release();  // an exchange that was given up may still write there
+  if (broken_) (void)scratch_.release();  // an exchange that was given up may still write there
 }
 
 void RankGroup::give_up(const Exchange& exchange, std::string why) {
@@ -96,20 +96,20 @@ void RankGroup::broadcast(void* data, std::size_t bytes, int root, const Exchang
   wait(exchange, [&] { backend_->broadcast(Channel::elements, data, bytes, root); });
 }
 
-// Leaves `bytes` of each rank in Memory::all; `mine` is filled up.
+// Leaves `bytes` of each rank in Scratch::all; `mine` is filled up.
 void RankGroup::gather(std::string_view mine, std::size_t bytes, const Exchange& exchange) {
   wait(exchange, [&] {
-    memory_->mine.assign(bytes, std::byte{0});
-    memory_->all.assign(bytes * at(size_), std::byte{0});
-    std::transform(mine.begin(), mine.end(), memory_->mine.begin(), [](char c) { return std::byte(c); });
-    backend_->all_gather(Channel::texts, memory_->mine.data(), memory_->all.data(), bytes);
+    scratch_->mine.assign(bytes, std::byte{0});
+    scratch_->all.assign(bytes * at(size_), std::byte{0});
+    std::transform(mine.begin(), mine.end(), scratch_->mine.begin(), [](char c) { return std::byte(c); });
+    backend_->all_gather(Channel::texts, scratch_->mine.data(), scratch_->all.data(), bytes);
   });
 }
 
 std::vector<bool> RankGroup::all_bits(bool bit, const Exchange& exchange) {
   gather(bit ? "1" : "0", 1, exchange);
   std::vector<bool> bits;
-  for (const std::byte each : memory_->all) bits.push_back(each == std::byte{'1'});
+  for (const std::byte each : scratch_->all) bits.push_back(each == std::byte{'1'});
   return bits;
 }
 
@@ -119,7 +119,7 @@ std::vector<std::string> RankGroup::all_texts(std::string_view text, const Excha
   exchange.op.copy(mine.op, sizeof mine.op - 1);
   gather({reinterpret_cast<const char*>(&mine), sizeof mine}, sizeof mine, exchange);
   std::vector<TextHeader> headers(at(size_));
-  std::memcpy(headers.data(), memory_->all.data(), memory_->all.size());
+  std::memcpy(headers.data(), scratch_->all.data(), scratch_->all.size());
   std::uint64_t longest = 0;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     longest = std::max(longest, headers[rank].size);
@@ -130,7 +130,7 @@ std::vector<std::string> RankGroup::all_texts(std::string_view text, const Excha
   }
   gather(text, longest, exchange);
   std::vector<std::string> texts;
-  const char* all = reinterpret_cast<const char*>(memory_->all.data());
+  const char* all = reinterpret_cast<const char*>(scratch_->all.data());
   for (std::size_t rank = 0; rank < headers.size(); ++rank)
     texts.emplace_back(all + rank * longest, headers[rank].size);
   return texts;
@@ -141,10 +141,10 @@ void RankGroup::broadcast_parts(void* data, std::size_t bytes, int root, const E
     const std::size_t part = std::min(kPart, bytes - first);
     std::byte* place = static_cast<std::byte*>(data) + first;
     wait(exchange, [&] {
-      memory_->all.assign(place, place + part);
-      backend_->broadcast(Channel::elements, memory_->all.data(), part, root);
+      scratch_->all.assign(place, place + part);
+      backend_->broadcast(Channel::elements, scratch_->all.data(), part, root);
     });
-    std::memcpy(place, memory_->all.data(), part);
+    std::memcpy(place, scratch_->all.data(), part);
   }
 }
 

@@ -56,7 +56,7 @@ class RankGroup {
 
  private:
   // Memory of the exchanges whose callers bring none. It outlives them if a rank does not come.
-  struct Memory {
+  struct Scratch {
     std::vector<std::byte> mine, all;
   };
 
@@ -67,7 +67,7 @@ class RankGroup {
   void claim(const Exchange& exchange);
 
   std::unique_ptr<RankBackend> backend_;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Scratch> scratch_;
   int rank_, size_;
   double patience_s_;
   std::mutex mutex_;

@@ -263,6 +263,21 @@ TEST_P(Agreement, ConditionsOfOneRankStopAll) {
   }
 }
 
+// A step that exchanges values in two Comms leaves both to others.
+TEST(AgreementOfTwoComms, BothAreFreeBehindTheStep) {
+  const Comm other = mpi_world({.patience_s = 120});
+  Graph g;
+  const Value x = g.input("x", f32, Shape{});
+  g.output("y", all_reduce(all_reduce(x, world()), other));
+  Program program = compile(g, {.target = cpu()});
+  program.write(x, Tensor::scalar(1.0f));
+  program.run(sink);
+  program.sync();
+  EXPECT_EQ(program.output("y").at(0), world().size() * world().size());
+  world().barrier();
+  other.barrier();
+}
+
 // Run alone, with a rank that never comes: see tests/CMakeLists.txt.
 TEST(Missing, DISABLED_RankIsNamedAndEndsTheWait) {
   const Comm comm = mpi_world({.patience_s = 2});

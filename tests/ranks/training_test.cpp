@@ -1,12 +1,15 @@
 // Data-parallel training gives every rank the parameters that one process computes from all data.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "ir/graph_data.h"
 #include "program_fixture.h"
 #include "rank_world.h"
 
@@ -101,6 +104,21 @@ TEST_P(DataParallel, HasTheBitsOfOneProcessInEveryModeAndBucketSize) {
       program.sync();
       EXPECT_TRUE(bits(model) == wanted) << to_string(mode) << ", buckets of " << bucket << " bytes";
     }
+  }
+}
+
+TEST(Average, ExchangesOneBucketAtOnce) {
+  if (world().size() == 1) return;
+  for (const auto& [bytes, exchanges] : {std::pair{1, 3}, std::pair{8, 3}, std::pair{1 << 20, 2}}) {
+    Graph g;
+    const std::vector<Value> x{g.input("a", f32, Shape{2}), g.input("b", f64, Shape{2}), g.input("c", f32, Shape{3})};
+    const auto before = g.data()->nodes.size();
+    (void)average(x, world(), {.bucket_bytes = static_cast<std::size_t>(bytes)});
+    const auto& nodes = g.data()->nodes;
+    EXPECT_EQ(std::count_if(nodes.begin() + static_cast<std::ptrdiff_t>(before), nodes.end(),
+                            [](const Node& node) { return node.op->name == "all_reduce"; }),
+              exchanges)
+        << bytes;
   }
 }
 
