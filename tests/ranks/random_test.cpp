@@ -1,0 +1,217 @@
+// Random programs with collectives in all modes, on every device, against an oracle that shares no code with the
+// library: values, records and Variables, and steps that fail on one rank. The environment's GS_GRAPH_SEED=N runs one
+// program, and GS_FULL=1 runs 200.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/at.h"
+#include "graphsink/graphsink.h"
+#include "program_fixture.h"
+#include "random_ranks.h"
+#include "rank_world.h"
+
+namespace graphsink::testing {
+namespace random_test {
+
+constexpr std::int64_t kFeed = 6, kInput = 3, kVariable = 8;  // elements
+constexpr std::size_t kSteps = 4;
+const std::vector<float> kTable{1, -2, 3, 0.5f};
+
+// A number of a rank, in a step: a multiple of 1/4 in [-4, 4].
+float number(std::uint64_t seed, std::size_t rank, std::size_t step, std::size_t i) {
+  std::mt19937_64 random(seed * 1'000'003 + rank * 1009 + step * 101 + i);
+  return static_cast<float>(static_cast<int>(random() % 33) - 16) / 4;
+}
+std::vector<float> numbers(std::uint64_t seed, std::size_t rank, std::size_t step, std::int64_t size) {
+  std::vector<float> all;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) all.push_back(number(seed, rank, step, i));
+  return all;
+}
+// The row of the table that a rank takes in a step. There is no row 7.
+int row(const RecipeOfRanks& recipe, std::uint64_t seed, std::size_t rank, std::size_t step, std::size_t ranks) {
+  const bool is_bad = recipe.fails && recipe.failing_step == step && recipe.failing_rank % ranks == rank;
+  return is_bad ? 7 : static_cast<int>((seed + rank + step) % kTable.size());
+}
+
+// What a recipe does on the rank of this process.
+class OneGraph {
+ public:
+  using Value = graphsink::Value;
+
+  std::int64_t ranks() const { return world().size(); }
+  static std::int64_t size(const Value& x) { return x.shape().size(); }
+  static Value fit(const Value& x, std::int64_t wanted) {
+    if (size(x) == wanted) return x;
+    return size(x) > wanted ? slice(x, {0}, {wanted}) : pad(x, {0}, {wanted - size(x)}, 0.0);
+  }
+  static Value negate(const Value& x, bool is_on_cpu) { return neg(x, where(is_on_cpu)); }
+  static Value binary(Instruction::Kind kind, const Value& a, const Value& b, bool is_on_cpu) {
+    const Placement place = where(is_on_cpu);
+    if (kind == Instruction::add) return kept(add(a, b, place));
+    if (kind == Instruction::subtract) return kept(sub(a, b, place));
+    return kept(kind == Instruction::multiply ? mul(a, b, place) : maximum(a, b, place));
+  }
+  static Value all_reduced(const Value& x, Reduction reduction) {
+    return kept(all_reduce(x, world(), {.reduction = reduction}));
+  }
+  static Value all_gathered(const Value& x) { return all_gather(x, world()); }
+  static Value scattered(const Value& x, Reduction reduction) {
+    return kept(reduce_scatter(x, world(), {.reduction = reduction}));
+  }
+  static Value broadcasted(const Value& x, int root) { return broadcast(x, world(), root); }
+  static Value exchanged(const Value& x) { return all_to_all(x, world()); }
+  template <class Body>
+  static Value branch(const Value& x, const Body& body) {
+    const Value largest = all_reduce(first(x), world(), {.reduction = Reduction::max});
+    return if_(
+        greater(largest, 0.0), [&] { return body(0); }, [&] { return body(1); });
+  }
+  template <class Body>
+  static Value loop(const Value& x, const Body& body) {
+    const Value limit = clamp(broadcast(first(x), world()), 0.0, 3.0);
+    return while_(
+        {x, 0.0}, [&](const Value&, const Value& n) { return less(n, limit); },
+        [&](const Value& state, const Value& n) {
+          return std::array{body(state), n + 1.0};
+        })[0];
+  }
+
+ private:
+  static Placement where(bool is_on_cpu) { return is_on_cpu ? on_cpu : Placement{}; }
+  static Value first(const Value& x) { return reshape(slice(x, {0}, {1}), Shape{}); }
+  static Value kept(const Value& x) { return clamp(x, -kLargest, kLargest); }
+};
+
+// What the steps leave, of one rank.
+struct Results {
+  std::vector<float> output, variable, records;
+  friend bool operator==(const Results&, const Results&) = default;
+};
+
+Results expected(const RecipeOfRanks& recipe, std::uint64_t seed) {
+  const std::size_t ranks = at(world().size()), me = at(world().rank());
+  AllRanks maker(ranks);
+  AllRanks::Value variable, input;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    variable.push_back(numbers(seed + 1, rank, 0, kVariable));
+    input.push_back(numbers(seed + 2, rank, 0, kInput));
+  }
+  Results results;
+  const std::size_t steps = recipe.fails ? recipe.failing_step : kSteps;
+  for (std::size_t step = 0; step < steps; ++step) {
+    AllRanks::Value feed, taken;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      feed.push_back(numbers(seed, rank, step, kFeed));
+      taken.push_back({kTable[at(row(recipe, seed, rank, step, ranks))]});
+    }
+    std::vector<AllRanks::Value> values{variable, input, feed, taken};
+    follow(recipe.instructions, values, maker);
+    results.output = values.back()[me];
+    results.records.push_back(values.back()[me][0]);
+    variable = AllRanks::fit(values.back(), kVariable);
+  }
+  results.variable = variable[me];
+  return results;
+}
+
+Tensor vector_of(const std::vector<float>& elements) {
+  Tensor tensor(f32, {static_cast<std::int64_t>(elements.size())});
+  std::ranges::copy(elements, tensor.as<float>().begin());
+  return tensor;
+}
+std::vector<float> floats(const Tensor& tensor) {
+  const auto elements = tensor.as<float>();
+  return {elements.begin(), elements.end()};
+}
+
+// The program of a recipe on this rank.
+class Running {
+ public:
+  Running(const RecipeOfRanks& recipe, std::uint64_t seed, const DeviceId& device)
+      : recipe_(recipe), seed_(seed), program_(compile(graph(), {.target = device})) {}
+
+  Results run(const Mode mode) {
+    const std::size_t me = at(world().rank());
+    variable_.write(vector_of(numbers(seed_ + 1, me, 0, kVariable)));
+    program_.write(input_, vector_of(numbers(seed_ + 2, me, 0, kInput)));
+    Tensor feed(f32, {std::int64_t{kSteps}, kFeed}), rows(i32, {std::int64_t{kSteps}, 1});
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      std::ranges::copy(numbers(seed_, me, step, kFeed), feed.as<float>().begin() + static_cast<long>(step) * kFeed);
+      rows.as<std::int32_t>()[step] = row(recipe_, seed_, me, step, at(world().size()));
+    }
+    program_.write(feed_, feed);
+    program_.write(row_, rows);
+    bool has_failed = false;
+    try {
+      program_.run(mode, {.steps = std::int64_t{kSteps}});
+      program_.sync();
+    } catch (const Error& e) {
+      has_failed = e.code() == ErrorCode::step_failed;
+      EXPECT_TRUE(has_failed) << e.what();
+    }
+    EXPECT_EQ(has_failed, recipe_.fails);
+    Results results;
+    if (!has_failed) results.output = floats(program_.output("y"));
+    results.variable = floats(variable_.read());
+    results.records = program_.records<float>("r");
+    return results;
+  }
+
+ private:
+  Graph graph() {
+    Graph g;
+    input_ = g.input("input", f32, Shape{kInput});
+    feed_ = g.feed("feed", f32, Shape{kFeed});
+    row_ = g.feed("row", i32, Shape{1});
+    std::vector<Value> values{g.value(variable_), input_, feed_, gather(g.constant(vector_of(kTable)), row_)};
+    g.output("taken", values.back());  // so that the step fails, whatever the recipe takes
+    OneGraph maker;
+    follow(recipe_.instructions, values, maker);
+    g.output("y", values.back());
+    g.record("r", reshape(slice(values.back(), {0}, {1}), Shape{}));
+    g.assign(variable_, OneGraph::fit(values.back(), kVariable));
+    return g;
+  }
+
+  const RecipeOfRanks& recipe_;
+  std::uint64_t seed_;
+  Variable variable_{"v", Tensor(f32, {kVariable})};
+  Value input_, feed_, row_;
+  Program program_;
+};
+
+class RandomRanks : public OnDevice {};
+INSTANTIATE_TEST_SUITE_P(Devices, RandomRanks, ::testing::ValuesIn(devices()), device_name);
+
+std::pair<std::uint64_t, std::uint64_t> seeds() {
+  if (const char* seed = std::getenv("GS_GRAPH_SEED")) return {std::strtoull(seed, nullptr, 10), 1};
+  const char* full = std::getenv("GS_FULL");
+  if (full != nullptr && std::string(full) == "1") return {1000, 200};
+  return {1000, world().size() == 2 ? 20 : 6};  // more ranks than cores take turns, which takes long
+}
+
+TEST_P(RandomRanks, AgreeWithTheOracleInEveryMode) {
+  const auto [first, count] = seeds();
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const RecipeOfRanks recipe(seed);
+    Results wanted = expected(recipe, seed);
+    if (recipe.fails) wanted.output.clear();
+    Running running(recipe, seed, GetParam());
+    // First all ranks run in one mode, then each in another one.
+    for (std::size_t turn = 0; turn < 2 * std::size(kAllModes); ++turn) {
+      const std::size_t shift = turn < std::size(kAllModes) ? 0 : at(world().rank());
+      const Mode mode = kAllModes[(turn + shift) % std::size(kAllModes)];
+      const Results results = running.run(mode);
+      EXPECT_EQ(results.output, wanted.output) << "seed " << seed << ", " << to_string(mode);
+      EXPECT_EQ(results.variable, wanted.variable) << "seed " << seed << ", " << to_string(mode);
+      EXPECT_EQ(results.records, wanted.records) << "seed " << seed << ", " << to_string(mode);
+    }
+  }
+}
+
+}  // namespace random_test
+}  // namespace graphsink::testing
