@@ -15,10 +15,11 @@
 // and not in Mode::automatic.
 //
 // A rank that does not come is waited for as long as WorldOptions::patience_s says. Then the step fails with an Error
-// that names the collective, and so does every later step with a collective, because nobody knows what the others have
-// received: end the process, and start all ranks again from a checkpoint. Programs with collectives must not be
-// destroyed before, and the process should end without MPI_Finalize(), which would wait for the rank, too: a rank that
-// comes late still writes to the memory of the collective.
+// that names the collective and the ranks that were not heard of, with ErrorCode::device_lost, and so does every later
+// step with a collective, because nobody knows what the others have received: end the process, and start all ranks
+// again from a checkpoint. Programs with collectives must not be destroyed before, and the process should end without
+// MPI_Finalize(), which would wait for the rank, too: a rank that comes late still writes to the memory of the
+// collective.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // MPI moves the data. Another number of ranks adds up in another order.
@@ -77,11 +78,12 @@ Comm one_rank();
 
 // --- collectives
 //
-// Operands and results have one type on every rank, which an Eager does not check. Each op has a gradient, for which
-// the loss is the sum of the losses of all ranks: so the gradient of a sum is the sum of the gradients of all ranks.
-// grad() refuses a loop or branch that would have to repeat a collective. Collectives run one after the other, in the
-// order in which they were built, even if nothing uses their results. In a loop or branch all ranks must take the same
-// way: make its condition from values that are equal on all ranks, such as results of all_reduce().
+// Operands and results have one type on every rank; in an Eager, the ranks compare them in every call. Each op has a
+// gradient, for which the loss is the sum of the losses of all ranks: so the gradient of a sum is the sum of the
+// gradients of all ranks. grad() refuses a loop or branch that would have to repeat a collective. Collectives run one
+// after the other, in the order in which they were built, even if nothing uses their results. In a loop or branch all
+// ranks must take the same way: make its condition from values that are equal on all ranks, such as results of
+// all_reduce().
 
 // How the elements of all ranks become one. Means are of floats; sums are not of u8, which would overflow unseen.
 enum class Reduction : std::uint8_t { sum, mean, max };

@@ -19,6 +19,8 @@ namespace graphsink {
 struct Thrown {
   char problem[480] = "unknown exception";
   char remedy[160] = "mend the cause";  // that of the Error, if it was one
+  // device_lost if the Error had it, because another step would fail, too.
+  ErrorCode code = ErrorCode::step_failed;
 };
 
 // For a catch block.
@@ -39,6 +41,7 @@ inline Thrown thrown() noexcept {
     }
     std::snprintf(what.problem + used, sizeof what.problem - used, "%s: %s", e.op().c_str(), e.problem().c_str());
     std::snprintf(what.remedy, sizeof what.remedy, "%s", e.remedy().c_str());
+    if (e.code() == ErrorCode::device_lost) what.code = e.code();
   } catch (const std::exception& e) {
     std::snprintf(what.problem, sizeof what.problem, "%s", e.what());
   } catch (...) {
@@ -47,8 +50,7 @@ inline Thrown thrown() noexcept {
 }
 
 inline Error body_error(std::string op, const Where& where, const Thrown& what) {
-  return Error(std::move(op), where, std::string("its body threw: ") + what.problem, what.remedy,
-               ErrorCode::step_failed);
+  return Error(std::move(op), where, std::string("its body threw: ") + what.problem, what.remedy, what.code);
 }
 
 }  // namespace graphsink

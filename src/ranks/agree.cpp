@@ -18,6 +18,17 @@ std::string_view name_of(Reduction reduction) {
   return reduction == Reduction::sum ? "sum" : reduction == Reduction::mean ? "mean" : "max";
 }
 
+}  // namespace
+
+std::string described(std::string_view op, const CollectiveAttrs& attrs, std::span<const TensorType> types) {
+  std::string text =
+      std::string(op) + " (" + std::string(name_of(attrs.reduction)) + ", root " + std::to_string(attrs.root) + ") of";
+  for (const TensorType& type : types) text += " " + to_string(type);
+  return text;
+}
+
+namespace {
+
 struct Line {
   std::string what;   // must be equal on all ranks
   std::string place;  // for people
@@ -27,10 +38,7 @@ struct Line {
 std::string text_of(const Agreement& agreement) {
   std::string text;
   for (const CollectiveUse& use : agreement.collectives) {
-    const auto& attrs = use.attrs.as<CollectiveAttrs>();
-    text += std::string(use.op->name) + " (" + std::string(name_of(attrs.reduction)) + ", root " +
-            std::to_string(attrs.root) + ") of";
-    for (const TensorType& type : use.types) text += " " + to_string(type);
+    text += described(use.op->name, use.attrs.as<CollectiveAttrs>(), use.types);
     if (use.is_in_body) text += " in a loop or branch";
     text += "\t" + to_string(use.where) + "\n";
   }

@@ -3,6 +3,9 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "device/device.h"
 #include "graphsink/op.h"
@@ -17,6 +20,10 @@ struct CollectiveAttrs {
   Reduction reduction = Reduction::sum;
   int root = 0;
 };
+
+// "all_reduce (sum, root 0) of f32[4] f32[4]": what must be equal on all ranks. The types are those of the operands,
+// then those of the results.
+std::string described(std::string_view op, const CollectiveAttrs& attrs, std::span<const TensorType> types);
 
 // The step follows a failed one that was not reported yet, and commits nothing. Such steps exchange nothing, because a
 // rank whose launch ended with the failed step has none of them.

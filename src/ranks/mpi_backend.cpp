@@ -3,8 +3,13 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <thread>
+
+#include "base/at.h"
 
 namespace graphsink {
 namespace {
@@ -57,10 +62,53 @@ MpiLibrary& mpi_library() {
   return library;
 }
 
+// Words for each of the other ranks, and theirs. MPI uses this memory until the requests are done, which they never are
+// for a rank that does not listen, so it is not freed.
+class LastWords {
+ public:
+  LastWords(MPI_Comm comm, int rank, int size, const std::string& words) : rank_(rank), others_(at(size)) {
+    words.copy(mine_, sizeof mine_ - 1);
+    for (int other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      Other& told = others_[at(other)];
+      check(MPI_Irecv(told.words, sizeof told.words, MPI_BYTE, other, 0, comm, &told.received), "MPI_Irecv");
+      check(MPI_Isend(mine_, sizeof mine_, MPI_BYTE, other, 0, comm, &told.sent), "MPI_Isend");
+    }
+  }
+
+  bool are_there() {
+    bool all = true;
+    for (int other = 0; other < static_cast<int>(others_.size()); ++other) all &= other == rank_ || has_come(other);
+    return all;
+  }
+  std::vector<std::optional<std::string>> come() {
+    std::vector<std::optional<std::string>> all(others_.size());
+    for (int other = 0; other < static_cast<int>(others_.size()); ++other)
+      if (other != rank_ && has_come(other)) all[at(other)] = others_[at(other)].words;
+    return all;
+  }
+
+ private:
+  struct Other {
+    char words[240] = {};
+    MPI_Request received = MPI_REQUEST_NULL, sent = MPI_REQUEST_NULL;
+  };
+
+  // A request that is done is a null one, which is done, too.
+  bool has_come(int other) {
+    int flag = 0;
+    return MPI_Test(&others_[at(other)].received, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+  }
+
+  int rank_;
+  char mine_[sizeof Other::words] = {};
+  std::vector<Other> others_;
+};
+
 class MpiBackend : public RankBackend {
  public:
   MpiBackend() {
-    for (MPI_Comm* comm : {&texts_, &elements_}) {
+    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) {
       check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
       check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     }
@@ -73,6 +121,7 @@ class MpiBackend : public RankBackend {
     if (is_finalized || has_given_up_) return;  // MPI_Comm_free() would wait for an exchange that others have left
     MPI_Comm_free(&texts_);
     MPI_Comm_free(&elements_);
+    MPI_Comm_free(&words_);
   }
   MpiBackend(const MpiBackend&) = delete;
   MpiBackend& operator=(const MpiBackend&) = delete;
@@ -96,9 +145,15 @@ class MpiBackend : public RankBackend {
     check(MPI_Test(&request_, &flag, MPI_STATUS_IGNORE), "MPI_Test");
     return flag != 0;
   }
-  void give_up() override {
+  std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) override {
     has_given_up_ = true;
     mpi_library().give_up();
+    auto* told = new LastWords(words_, rank_, size_, words);
+    const std::chrono::steady_clock::time_point end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+    while (!told->are_there() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return told->come();
   }
 
  private:
@@ -110,7 +165,7 @@ class MpiBackend : public RankBackend {
                 "exchange the tensor in parts");
   }
 
-  MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL;
+  MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   int rank_ = 0, size_ = 1;
   bool has_given_up_ = false;

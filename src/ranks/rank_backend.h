@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace graphsink {
 
@@ -21,8 +24,10 @@ class RankBackend {
   virtual void all_gather(Channel channel, const void* in, void* out, std::size_t bytes) = 0;
   virtual void broadcast(Channel channel, void* data, std::size_t bytes, int root) = 0;
   virtual bool is_done() = 0;
-  // Nobody will wait for the exchange any more, nor end it in order.
-  virtual void give_up() = 0;
+  // Nobody will wait for the exchange any more, nor end it in order. Tells that to the other ranks in a few words, and
+  // waits so many seconds at most for theirs. Returns what each said so far: nothing from this one, and from those that
+  // do not wait.
+  virtual std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) = 0;
 };
 
 }  // namespace graphsink

@@ -26,6 +26,22 @@ std::string described(const Exchange& exchange) {
   return std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")");
 }
 
+// After " has waited in all_reduce": for whom, and where the others wait. `words` are those of the other ranks.
+std::string whom_it_waited_for(const std::string& mine, const std::vector<std::optional<std::string>>& words, int me) {
+  std::string silent, elsewhere;
+  for (int rank = 0; rank < static_cast<int>(words.size()); ++rank) {
+    const std::string name = "rank " + std::to_string(rank);
+    if (rank == me) continue;
+    if (!words[at(rank)]) {
+      silent += (silent.empty() ? " for " : ", ") + name;
+    } else if (*words[at(rank)] != mine.substr(0, words[at(rank)]->size()) || words[at(rank)]->empty()) {
+      elsewhere += "; " + name + " waits in " + *words[at(rank)];
+    }
+  }
+  if (!silent.empty()) silent += ", not heard of: ended, or busy with something else";
+  return silent + elsewhere;
+}
+
 // It precedes texts, so that ranks which exchange texts of different kinds see that.
 struct TextHeader {
   char op[40] = {};
@@ -47,7 +63,6 @@ RankGroup::~RankGroup() {
 
 void RankGroup::give_up(const Exchange& exchange, std::string why) {
   broken_ = std::move(why);
-  backend_->give_up();
   throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
 }
 
@@ -75,13 +90,15 @@ void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
     if (backend_->is_done()) return;
   } catch (const Error& e) {
     broken_ = e.problem();
-    backend_->give_up();
+    (void)backend_->give_up(described(exchange), 0);
     throw Error(std::string(exchange.op), exchange.where, e.problem(), e.remedy(), e.code());
   }
+  const std::string mine = described(exchange);
+  // Others began to wait a little later, and give up later.
+  const auto words = backend_->give_up(mine, std::clamp(patience_s_ / 4, 0.1, 5.0));
   give_up(exchange, "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " has waited " +
-                        std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " +
-                        described(exchange) +
-                        " for a rank that did not come: it has ended, hangs, or is at another collective");
+                        std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " + mine +
+                        whom_it_waited_for(mine, words, rank_));
 }
 
 void RankGroup::all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange) {
@@ -125,6 +142,7 @@ std::vector<std::string> RankGroup::all_texts(std::string_view text, const Excha
     longest = std::max(longest, headers[rank].size);
     if (std::strcmp(headers[rank].op, mine.op) == 0) continue;
     const std::lock_guard lock(mutex_);
+    (void)backend_->give_up(described(exchange), 0);
     give_up(exchange, "rank " + std::to_string(rank_) + " is in " + described(exchange) + ", and rank " +
                           std::to_string(rank) + " in " + headers[rank].op);
   }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Seen {
   Ends ends = Ends::yes;
   int begun = 0;
   bool was_given_up = false;
+  std::optional<std::string> words = {};  // of the other rank, when this one gives up
 };
 
 // Two ranks, of which the other one does as this one.
@@ -36,7 +38,10 @@ class FakeBackend : public RankBackend {
     if (seen_.ends == Ends::throws) throw Error("fake", Where(), "the wire is cut", "mend it", ErrorCode::device_lost);
     return seen_.ends == Ends::yes;
   }
-  void give_up() override { seen_.was_given_up = true; }
+  std::vector<std::optional<std::string>> give_up(const std::string&, double) override {
+    seen_.was_given_up = true;
+    return {seen_.words, std::nullopt};
+  }
 
  private:
   Seen& seen_;
@@ -69,6 +74,22 @@ TEST(RankGroup, ARankThatDoesNotComeEndsAllExchanges) {
   seen.ends = Ends::yes;
   EXPECT_EQ(problem_of([&] { group.all_texts("", {"barrier", Where()}); }), first);
   EXPECT_EQ(seen.begun, 1);
+}
+
+TEST(RankGroup, TheWordsOfTheOthersTellWhereTheyWait) {
+  struct Row {
+    std::optional<std::string> words;
+    const char* end;  // of the problem
+  };
+  for (const auto& [words, end] :
+       {Row{std::nullopt, "in all_reduce for rank 0, not heard of: ended, or busy with something else"},
+        Row{"all_reduce", "in all_reduce"},
+        Row{"all_gather (a.cpp:3)", "in all_reduce; rank 0 waits in all_gather (a.cpp:3)"}}) {
+    Seen seen{.ends = Ends::no, .words = words};
+    RankGroup group(std::make_unique<FakeBackend>(seen), 0.001);
+    const std::string problem = problem_of([&] { group.all_to_all(nullptr, nullptr, 0, {"all_reduce", Where()}); });
+    EXPECT_TRUE(problem.ends_with(end)) << problem;
+  }
 }
 
 TEST(RankGroup, AFailingExchangeEndsAllExchanges) {

@@ -122,6 +122,7 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   if (error != StepError::unknown) thrown.reset();
   std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
+  const ErrorCode code = thrown ? thrown->code() : ErrorCode::step_failed;
   std::string remedy = thrown                     ? thrown->remedy() + "; the step committed nothing"
                        : error == StepError::size ? kRoomRemedy
                                                   : kRemedy;
@@ -131,13 +132,13 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   }
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
   if (node >= graph_.nodes.size())
-    return &failure_.emplace(Error("step", where, problem, remedy, ErrorCode::step_failed));
+    return &failure_.emplace(Error("step", where, problem, remedy, code));
   const Node& source = graph_.nodes[node];
   std::string op = graph_.name_of(source);
   if (!writes_variables(*source.op, source.inputs.size()))
-    return &failure_.emplace(Error(op, source.where, problem, remedy, ErrorCode::step_failed));
+    return &failure_.emplace(Error(op, source.where, problem, remedy, code));
   BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
-                      "an op that writes Variables must not throw", ErrorCode::step_failed);
+                      "an op that writes Variables must not throw", code);
   variables_.set_broken(broken);
   return &failure_.emplace(broken);
 }

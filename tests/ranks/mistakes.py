@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Ranks that leave the others: what each of three ranks sees when rank 1 makes a mistake.
+
+usage: mistakes.py TEST_RANKS MPIRUN [MPIRUN_ARGUMENT...]
+"""
+
+import concurrent.futures
+import re
+import subprocess
+import sys
+import threading
+import unittest
+
+RANKS = 3
+SECONDS = 60  # in which every mistake has to end, of which it takes about three
+
+GAVE_UP = r"device_lost: .*rank {rank} of 3 has waited 1500 ms in {op}.* for rank 1, not heard of"
+
+
+def failed_step(problem):
+    """What the ranks see of a step that fails on rank 1: twice, because nothing of it was committed."""
+    seen = {}
+    for rank in range(RANKS):
+        text = problem if rank == 1 else "the step failed on rank 1: .*" + problem
+        failed = [f"{when} step: step_failed: .*{text}" for when in ("second", "third")]
+        seen[rank] = ["first step: no error", *failed, "committed 1"]
+    return seen
+
+
+def waited_for(op):
+    """What ranks 0 and 2 see where rank 1 does not come."""
+    return {
+        rank: ["first step: no error"]
+        + [f"{when} step: " + GAVE_UP.format(rank=rank, op=op) for when in ("second", "third")]
+        + ["committed 1"]
+        for rank in (0, 2)
+    }
+
+
+# Of each mistake: what ranks say, in this order and nothing else, and what mpirun has to say.
+MISTAKES = {
+    "Throws": (failed_step("no more of that"), None),
+    "RunsOutOfMemory": (failed_step("bad_alloc"), None),
+    "IsKilled": ({1: ["first step: no error"]}, r"rank 1 .*(signal 9|Killed)"),
+    "Exits": ({1: ["first step: no error"]}, r"process rank 1 "),
+    "Stalls": (waited_for("all_reduce"), None),
+    "CallsAnotherCollective": (
+        {rank: ["eager: step_failed: .*rank 0 has called all_reduce .*, and rank 1 broadcast"] for rank in range(RANKS)},
+        None,
+    ),
+    "LeavesOneOut": (
+        {
+            0: ["eager: device_lost: .*rank 0 is in a collective of an Eager .*, and rank 1 in barrier"],
+            1: ["eager: device_lost: .*rank 1 is in barrier .*, and rank 0 in a collective of an Eager"],
+        },
+        None,
+    ),
+    "CannotBind": (
+        {
+            1: ["bind: out_of_memory: .*there is no memory for it"],
+            **{rank: ["bind: " + GAVE_UP.format(rank=rank, op="bind")] for rank in (0, 2)},
+        },
+        None,
+    ),
+    "CannotCapture": ({rank: ["uncaptured: no error", "sum 3"] for rank in range(RANKS)}, None),
+}
+
+
+def run(mistake, device):
+    """Runs mpirun until the ranks have said all that is expected of them, or it ends. Returns its output."""
+    name = f"Devices/Mistake.DISABLED_{mistake}/{device}"
+    arguments = ["--gtest_also_run_disabled_tests", f"--gtest_filter={name}"]
+    command = [*MPIRUN, str(RANKS), PROGRAM, *arguments]
+    wanted, of_mpirun = MISTAKES[mistake]
+    missing = {rank: len(lines) for rank, lines in wanted.items()}
+    output = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as mpirun:
+        timer = threading.Timer(SECONDS, mpirun.kill)
+        timer.start()
+        for line in mpirun.stdout:
+            output += line
+            said = re.match(r"<rank (\d+): ", line)
+            if said and int(said[1]) in missing:
+                missing[int(said[1])] -= 1
+            if not of_mpirun and not any(missing.values()):
+                mpirun.terminate()
+        timer.cancel()
+    return output
+
+
+def devices():
+    listed = subprocess.run([PROGRAM, "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+    return [device for device in ("cpu", "cuda") if f"DISABLED_Throws/{device}" in listed]
+
+
+class Mistakes(unittest.TestCase):
+    def test_every_rank_sees_what_happened(self):
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            runs = {
+                (mistake, device): pool.submit(run, mistake, device) for mistake in MISTAKES for device in devices()
+            }
+        for (mistake, device), future in runs.items():
+            with self.subTest(mistake=mistake, device=device):
+                self.check(*MISTAKES[mistake], future.result())
+
+    def check(self, wanted, of_mpirun, output):
+        for rank, lines in wanted.items():
+            said = re.findall(rf"<rank {rank}: (.*)>", output)
+            self.assertEqual(len(said), len(lines), output)
+            for line, pattern in zip(said, lines):
+                self.assertRegex(line, pattern)
+        if of_mpirun:
+            self.assertRegex(output, of_mpirun)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    PROGRAM, *MPIRUN = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,158 @@
+// Mistakes by which a rank leaves the others. Each is a program of its own, which mistakes.py starts by mpirun: the
+// ranks print what they see. Rank 1 makes the mistake.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <functional>
+#include <iostream>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+#include "test_ops.h"
+
+namespace graphsink::testing {
+namespace mistakes_test {
+
+// Ranks that do not come are waited for so long.
+const Comm& comm() {
+  static const Comm comm = mpi_world({.patience_s = 1.5});
+  return comm;
+}
+bool is_bad() { return comm().rank() == 1; }
+
+void say(const std::string& text) {
+  std::cout << "<rank " + std::to_string(comm().rank()) + ": " + text + ">\n" << std::flush;
+}
+
+// Calls it, and says what it throws.
+void say_error(const std::string& when, const std::function<void()>& call) {
+  try {
+    call();
+    say(when + ": no error");
+  } catch (const Error& e) {
+    say(when + ": " + std::string(to_string(e.code())) + ": " + e.what());
+  }
+}
+
+// Until mistakes.py ends all ranks: mpirun would end the others as soon as one has ended, and MPI and the destructors of
+// programs would wait for ranks that do not come.
+[[noreturn]] void wait() {
+  while (true) pause();
+}
+
+// Three steps with a collective and an op of the host in front of it, which is called with the number of the step.
+void run_steps(const DeviceId& device, const std::function<void(int)>& host) {
+  Graph g;
+  ExternalOp op{.name = "host", .outputs = {{f32, {2}}}};
+  op.cpu = [&](const CpuArgs& a) {
+    host(static_cast<int>(a.in<float>(0)[0]));
+    a.out<float>(0)[0] = a.out<float>(0)[1] = 1;
+  };
+  Variable count("count", Tensor::scalar(0.0f));
+  const Value step = g.value(count);
+  g.output("y", all_reduce(external_op(op, {step})[0], comm()));
+  g.assign(count, add(step, 1.0));
+  Program program = compile(g, {.target = device});
+  for (const char* name : {"first step", "second step", "third step"})
+    say_error(name, [&] {
+      program.run(sink);
+      program.sync();
+    });
+  say("committed " + std::to_string(static_cast<int>(count.read().at(0))));
+  wait();
+}
+
+std::function<void(int)> in_second_step(const std::function<void()>& mistake) {
+  return [mistake](int step) {
+    if (step == 1 && is_bad()) mistake();
+  };
+}
+
+class Mistake : public ::testing::TestWithParam<DeviceId> {};
+INSTANTIATE_TEST_SUITE_P(Devices, Mistake, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return info.param.kind == DeviceKind::cpu ? "cpu" : "cuda"; });
+
+TEST_P(Mistake, DISABLED_Throws) {
+  run_steps(GetParam(), in_second_step([] { throw std::runtime_error("no more of that"); }));
+}
+TEST_P(Mistake, DISABLED_RunsOutOfMemory) {
+  run_steps(GetParam(), in_second_step([] { throw std::bad_alloc(); }));
+}
+TEST_P(Mistake, DISABLED_IsKilled) {
+  run_steps(GetParam(), in_second_step([] { raise(SIGKILL); }));
+}
+TEST_P(Mistake, DISABLED_Stalls) {
+  run_steps(GetParam(), in_second_step([] { sleep(3600); }));
+}
+TEST_P(Mistake, DISABLED_Exits) {
+  run_steps(GetParam(), in_second_step([] { _exit(0); }));
+}
+
+// The collectives of an Eager are not compared beforehand.
+TEST_P(Mistake, DISABLED_CallsAnotherCollective) {
+  say_error("eager", [] {
+    Eager eager;
+    const Value x = eager.tensor(Tensor::full(f32, {4}, 1.0));
+    (void)Eager::read(is_bad() ? broadcast(x, comm()) : all_reduce(x, comm()));
+    (void)Eager::read(all_gather(x, comm()));
+    comm().barrier();
+  });
+  wait();
+}
+
+TEST_P(Mistake, DISABLED_LeavesOneOut) {
+  say_error("eager", [] {
+    Eager eager;
+    const Value x = eager.tensor(Tensor::full(f32, {4}, 1.0));
+    if (!is_bad()) (void)Eager::read(all_reduce(x, comm()));
+    comm().barrier();
+  });
+  wait();
+}
+
+Prepared prepare_little(const PrepareArgs&) {
+  if (is_bad()) throw Error("greedy", Where(), "there is no memory for it", "use less", ErrorCode::out_of_memory);
+  return {};
+}
+const OpDef greedy_op{.name = "greedy",
+                      .infer = infer_like_first,
+                      .prepare = prepare_little,
+                      .bodies = {[](const CpuArgs& a) { a.out<float>(0)[0] = a.in<float>(0)[0]; }}};
+
+// The program does not fit on one rank.
+TEST_P(Mistake, DISABLED_CannotBind) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{1});
+  g.output("y", all_reduce(emit(greedy_op, {x})[0], comm()));
+  Program program = compile(g, {.target = GetParam()});
+  program.write(x, Tensor::full(f32, {1}, 1.0));
+  say_error("bind", [&] {
+    program.run(sink);
+    program.sync();
+  });
+  wait();
+}
+
+// The work of one rank cannot be captured, so that the host issues it op by op.
+TEST_P(Mistake, DISABLED_CannotCapture) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{1});
+  ExternalOp op{.name = "waits", .outputs = {{f32, {1}}}, .traits = {.capturable = false}};
+  op.cpu = [](const CpuArgs& a) { a.out<float>(0)[0] = a.in<float>(0)[0]; };
+  g.output("y", all_reduce(is_bad() ? external_op(op, {x})[0] : x, comm()));
+  Program program = compile(g, {.target = GetParam()});
+  program.write(x, Tensor::full(f32, {1}, 1.0));
+  say_error("uncaptured", [&] {
+    program.run(sink);
+    program.sync();
+  });
+  say("sum " + std::to_string(static_cast<int>(program.output("y").at(0))));
+  wait();
+}
+
+}  // namespace mistakes_test
+}  // namespace graphsink::testing
