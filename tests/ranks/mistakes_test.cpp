@@ -38,8 +38,8 @@ void say_error(const std::string& when, const std::function<void()>& call) {
   }
 }
 
-// Until mistakes.py ends all ranks: mpirun would end the others as soon as one has ended, and MPI and the destructors of
-// programs would wait for ranks that do not come.
+// Until mistakes.py ends all ranks: mpirun would end the others as soon as one has ended, and MPI and the destructors
+// of programs would wait for ranks that do not come.
 [[noreturn]] void wait() {
   while (true) pause();
 }

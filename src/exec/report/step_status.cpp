@@ -131,8 +131,7 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
   }
   auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
-  if (node >= graph_.nodes.size())
-    return &failure_.emplace(Error("step", where, problem, remedy, code));
+  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy, code));
   const Node& source = graph_.nodes[node];
   std::string op = graph_.name_of(source);
   if (!writes_variables(*source.op, source.inputs.size()))
