@@ -14,6 +14,13 @@
 // has to report it, by sync(), before it runs the next steps. With Guards::replay_every all ranks must run in one mode,
 // and not in Mode::automatic.
 //
+// Groups. A plan may have collectives of several groups, which Comm::split() makes. Each group compares its own part of
+// the plan. The ranks that agree on a step are those of the smallest group of which all groups of the plan are parts,
+// or of the only group of the plan. All of these ranks must run the step, and their plans must have that group in
+// common: where the groups of some have one rank alone, let all of them record, for instance, the mean of the loss over
+// it. The collectives of all groups run in the order in which they were built; if that order differs between ranks,
+// they may wait for each other until their patience ends.
+//
 // A rank that does not come is waited for as long as WorldOptions::patience_s says. Then the step fails with an Error
 // that names the collective and the ranks that were not heard of, with ErrorCode::device_lost, and so does every later
 // step with a collective, because nobody knows what the others have received: end the process, and start all ranks
@@ -56,6 +63,13 @@ class Comm {
   int size() const noexcept;  // number of ranks, at least 1
   // Returns when all ranks have called it. Throws Error if one does not come.
   void barrier(Where where = Where::current()) const;
+  // Divides the ranks into groups: those that give the same colour, a number of at least 0, become one, ordered by
+  // `key` and, where that is equal, by their ranks in this Comm. All ranks call it, as often and in the same order;
+  // each gets the group that it is in, of one rank at least. The group has the patience of this Comm. Throws Error for
+  // a negative colour, and if a rank does not come. For a grid of 2 x 2 ranks:
+  //
+  //   Comm row = world.split(world.rank() / 2), column = world.split(world.rank() % 2);
+  Comm split(int color, int key = 0, Where where = Where::current()) const;
 
   const std::shared_ptr<RankGroup>& group() const noexcept { return group_; }
 

@@ -8,6 +8,7 @@
 #include "ir/agreement.h"
 #include "ir/step_state.h"
 #include "ranks/collective.h"
+#include "ranks/voters.h"
 
 namespace graphsink {
 namespace {
@@ -34,11 +35,13 @@ struct Line {
   std::string place;  // for people
 };
 
-// A collective to a line, with its place behind a tab.
-std::string text_of(const Agreement& agreement) {
+// The collectives of a group, one to a line, with its place behind a tab.
+std::string text_of(const Agreement& agreement, const RankGroup& group) {
   std::string text;
   for (const CollectiveUse& use : agreement.collectives) {
-    text += described(use.op->name, use.attrs.as<CollectiveAttrs>(), use.types);
+    const auto& attrs = use.attrs.as<CollectiveAttrs>();
+    if (attrs.group.get() != &group) continue;
+    text += described(use.op->name, attrs, use.types);
     if (use.is_in_body) text += " in a loop or branch";
     text += "\t" + to_string(use.where) + "\n";
   }
@@ -61,32 +64,43 @@ std::string described(const std::vector<Line>& lines, std::size_t number) {
   return line.what + (line.place.empty() ? "" : " (" + line.place + ")");
 }
 
-[[noreturn]] void refuse(const std::vector<Line>& first, const std::vector<Line>& other, std::size_t rank,
-                         std::size_t number, const Where& where) {
-  throw Error("bind", where,
-              "the ranks have different collectives: number " + std::to_string(number) + " of rank 0 is " +
-                  described(first, number) + ", that of rank " + std::to_string(rank) + " is " +
-                  described(other, number),
-              "build the same collectives in the same order on all ranks, and write data of the same sizes");
+std::string difference(const std::vector<Line>& first, const std::vector<Line>& other, std::size_t rank,
+                       std::size_t number) {
+  return "number " + std::to_string(number) + " of rank 0 is " + described(first, number) + ", that of rank " +
+         std::to_string(rank) + " is " + described(other, number);
 }
 
-// Compares the collectives of all ranks, for a plan that they have not compared before: a rank may bind such a plan
-// again whenever it likes. Each rank throws the same.
-Prepared compare_plans(const PrepareArgs& p) {
-  const auto& agreement = p.attrs.as<Agreement>();
-  RankGroup& group = *agreement.collectives.front().attrs.as<CollectiveAttrs>().group;
-  const std::string mine = text_of(agreement);
-  if (group.has_agreed_on(mine)) return {};
-  const std::vector<std::string> all = group.all_texts(mine, {"bind", p.where});
-  const std::vector<Line> first = lines_of(all[0]);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const std::vector<Line> other = lines_of(all[rank]);
+// The first difference between the collectives of the ranks; empty if there is none. Each rank gets the same.
+std::string difference(const std::vector<std::string>& texts) {
+  const std::vector<Line> first = lines_of(texts[0]);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    const std::vector<Line> other = lines_of(texts[rank]);
     for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i)
       if (i >= first.size() || i >= other.size() || first[i].what != other[i].what)
-        refuse(first, other, rank, i, p.where);
+        return difference(first, other, rank, i);
   }
-  group.note_agreement(mine);
-  return {};
+  return "";
+}
+
+// Compares the collectives of the ranks of each group, for a plan that they have not compared before: a rank may bind
+// such a plan again whenever it likes. All groups are compared before a rank throws, so that none waits for it.
+Prepared compare_plans(const PrepareArgs& p) {
+  const auto& agreement = p.attrs.as<Agreement>();
+  auto voters = std::make_shared<const Voters>(voters_of(agreement, p.where));
+  std::string problem;
+  for (RankGroup* group : voters->groups) {
+    const std::string mine = text_of(agreement, *group);
+    if (group->has_agreed_on(mine)) continue;
+    const std::string found = difference(group->all_texts(mine, {"bind", p.where}));
+    if (found.empty()) {
+      group->note_agreement(mine);
+    } else if (problem.empty()) {
+      problem = "the ranks" + group->suffix() + " have different collectives: " + found;
+    }
+  }
+  if (problem.empty()) return {std::move(voters), 0};
+  throw Error("bind", p.where, problem,
+              "build the same collectives in the same order on all ranks, and write data of the same sizes");
 }
 
 // --- steps
@@ -100,22 +114,33 @@ std::optional<std::string> failure(const BodyArgs& a) {
   return step.error == StepError::unknown ? "an op failed" : to_string(step.error, step.error_index);
 }
 
+// Leaves the groups of a step to other programs.
+struct EndOfStep {
+  const Voters& voters;
+  const Exchange& exchange;
+  ~EndOfStep() {
+    voters.all->end_step(exchange);
+    for (RankGroup* group : voters.groups) group->end_step(exchange);
+  }
+};
+
 // Fails the step if it has failed on another rank.
 void agree_body(const CpuArgs& a) {
   if (is_dead(a)) return;
-  const std::vector<CollectiveUse>& collectives = a.attrs<Agreement>().collectives;
-  RankGroup& group = *collectives.front().attrs.as<CollectiveAttrs>().group;
+  const auto& voters = a.local<Voters>();
+  RankGroup& group = *voters.all;
   const Exchange exchange = exchange_of(a);
+  const EndOfStep end{voters, exchange};
   const std::optional<std::string> mine = failure(a);
   const std::vector<bool> failed = group.all_bits(mine.has_value(), exchange);
   const auto bad = std::find(failed.begin(), failed.end(), true) - failed.begin();
-  std::vector<std::string> all;
-  if (bad < group.size()) all = group.all_texts(mine.value_or(""), exchange);
-  for (const CollectiveUse& use : collectives) use.attrs.as<CollectiveAttrs>().group->end_step(exchange);
-  if (all.empty() || mine) return;  // the Error of a rank that failed says why
-  throw Error("agree", Where(),
-              "the step failed on rank " + std::to_string(bad) + ": " + all[static_cast<std::size_t>(bad)],
-              "see the Error of that rank");
+  if (bad == group.size()) return;
+  const std::vector<std::string> all = group.all_texts(mine.value_or(""), exchange);
+  if (mine) return;  // the Error of a rank that failed says why
+  throw Error(
+      "agree", Where(),
+      "the step failed on rank " + std::to_string(bad) + group.suffix() + ": " + all[static_cast<std::size_t>(bad)],
+      "see the Error of that rank");
 }
 
 }  // namespace

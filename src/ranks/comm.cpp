@@ -20,6 +20,7 @@ class OneRank : public RankBackend {
   void broadcast(Channel, void*, std::size_t, int) override {}
   bool is_done() override { return true; }
   std::vector<std::optional<std::string>> give_up(const std::string&, double) override { return {std::nullopt}; }
+  std::unique_ptr<RankBackend> split(int, int) override { return std::make_unique<OneRank>(); }
 
  private:
   static void copy(void* out, const void* in, std::size_t bytes) {

@@ -108,12 +108,14 @@ class LastWords {
 class MpiBackend : public RankBackend {
  public:
   MpiBackend() {
-    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) {
-      check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
-      check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    }
-    MPI_Comm_rank(texts_, &rank_);
-    MPI_Comm_size(texts_, &size_);
+    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
+    begin();
+  }
+  MpiBackend(const MpiBackend& whole, int color, int key) {
+    check(MPI_Comm_split(whole.texts_, color, key, &texts_), "MPI_Comm_split");
+    check(MPI_Comm_split(whole.elements_, color, key, &elements_), "MPI_Comm_split");
+    check(MPI_Comm_split(whole.words_, color, key, &words_), "MPI_Comm_split");
+    begin();
   }
   ~MpiBackend() override {
     int is_finalized = 0;
@@ -155,8 +157,17 @@ class MpiBackend : public RankBackend {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return told->come();
   }
+  std::unique_ptr<RankBackend> split(int color, int key) override {
+    return std::make_unique<MpiBackend>(*this, color, key);
+  }
 
  private:
+  void begin() {
+    for (MPI_Comm comm : {texts_, elements_, words_})
+      check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MPI_Comm_rank(texts_, &rank_);
+    MPI_Comm_size(texts_, &size_);
+  }
   MPI_Comm comm(Channel channel) const { return channel == Channel::texts ? texts_ : elements_; }
   static int count(std::size_t bytes) {
     if (bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max())) return static_cast<int>(bytes);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "graphsink/error.h"
 
 namespace graphsink {
 
@@ -28,6 +31,13 @@ class RankBackend {
   // waits so many seconds at most for theirs. Returns what each said so far: nothing from this one, and from those that
   // do not wait.
   virtual std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) = 0;
+  // Returns the group of the ranks that give the colour of this one, ordered by their keys, then by their ranks. All
+  // ranks call it, when all have come: it waits for them without end.
+  virtual std::unique_ptr<RankBackend> split(int color, int key) {
+    (void)color, (void)key;
+    throw Error("split", Where(), "this kind of Comm cannot be divided into groups", "split a Comm of mpi_world()",
+                ErrorCode::unavailable);
+  }
 };
 
 }  // namespace graphsink

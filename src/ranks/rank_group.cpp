@@ -50,12 +50,13 @@ struct TextHeader {
 
 }  // namespace
 
-RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s)
+RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, GroupOrigin origin)
     : backend_(std::move(backend)),
       scratch_(std::make_unique<Scratch>()),
       rank_(backend_->rank()),
       size_(backend_->size()),
-      patience_s_(patience_s) {}
+      patience_s_(patience_s),
+      origin_(std::move(origin)) {}
 
 RankGroup::~RankGroup() {
   if (broken_) (void)scratch_.release();  // an exchange that was given up may still write there
@@ -96,7 +97,8 @@ void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
   const std::string mine = described(exchange);
   // Others began to wait a little later, and give up later.
   const auto words = backend_->give_up(mine, std::clamp(patience_s_ / 4, 0.1, 5.0));
-  give_up(exchange, "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + " has waited " +
+  give_up(exchange, "rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+                        (suffix().empty() ? "" : "," + suffix() + ",") + " has waited " +
                         std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " + mine +
                         whom_it_waited_for(mine, words, rank_));
 }

@@ -22,17 +22,33 @@ struct Exchange {
   const void* program = nullptr;
 };
 
+class RankGroup;
+
+// The group that a group is a part of. Groups whose origins are equal are one group, on different ranks.
+struct GroupOrigin {
+  std::shared_ptr<RankGroup> whole;  // null: the group was not made by Comm::split()
+  int split = 0;                     // how many times the whole was split before
+  int color = 0;
+};
+
 // Exchanges wait for all ranks. They may be called on any thread, one at a time. Each throws Error if a rank does not
 // come in time, or MPI fails, and from then on at once; and in the step of a program, for all but that program.
 class RankGroup {
  public:
-  RankGroup(std::unique_ptr<RankBackend> backend, double patience_s);
+  RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, GroupOrigin origin = {});
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  const GroupOrigin& origin() const noexcept { return origin_; }
+  // Which group it is, for errors: " of the group of colour 2"; empty if it was not made by Comm::split().
+  std::string suffix() const;
+
+  // See Comm::split().
+  static std::shared_ptr<RankGroup> split(const std::shared_ptr<RankGroup>& whole, int color, int key,
+                                          const Exchange& exchange);
 
   // These move elements, in memory of the caller's. If they throw, it must not be freed before the process ends,
   // because a rank that comes too late still writes there.
@@ -70,7 +86,9 @@ class RankGroup {
   std::unique_ptr<Scratch> scratch_;
   int rank_, size_;
   double patience_s_;
+  GroupOrigin origin_;
   std::mutex mutex_;
+  int splits_ = 0;
   const void* program_ = nullptr;      // the one whose step exchanges values now
   std::optional<std::string> broken_;  // why no exchange is possible any more
   std::set<std::string> plans_;

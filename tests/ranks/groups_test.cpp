@@ -1,0 +1,259 @@
+// Groups that Comm::split() makes: their ranks, plans with several groups, and steps that fail.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+#include "program_fixture.h"
+#include "rank_world.h"
+#include "ranks/rank_group.h"
+
+namespace graphsink::testing {
+namespace groups_test {
+
+int me() { return world().rank(); }
+int ranks() { return world().size(); }
+
+// Ranks in rows of two: with three ranks, one row and one column have one rank alone.
+const Comm& row() {
+  static const Comm comm = world().split(me() / 2);
+  return comm;
+}
+const Comm& column() {
+  static const Comm comm = world().split(me() % 2);
+  return comm;
+}
+
+template <class Call>
+std::string problem_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.op() + ": " + e.problem();
+  }
+  return "";
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Groups : public OnDevice {};
+INSTANTIATE_TEST_SUITE_P(Devices, Groups, ::testing::ValuesIn(devices()), device_name);
+
+TEST(Split, OrdersRanksByKeyThenByRank) {
+  EXPECT_EQ(row().rank(), me() % 2);
+  EXPECT_EQ(row().size(), me() / 2 == ranks() / 2 ? 1 : 2);
+  EXPECT_EQ(column().rank(), me() / 2);
+  const Comm reversed = world().split(0, -me());
+  EXPECT_EQ(reversed.rank(), ranks() - 1 - me());
+  EXPECT_EQ(reversed.size(), ranks());
+  const Comm equal_keys = world().split(3, 7);
+  EXPECT_EQ(equal_keys.rank(), me());
+  const Comm alone = reversed.split(reversed.rank());
+  EXPECT_EQ(alone.size(), 1);
+  row().barrier();
+  reversed.barrier();
+}
+
+TEST(Split, OneRankIsAGroupOfItsOwn) {
+  const Comm part = one_rank().split(4, 2);
+  EXPECT_EQ(part.rank(), 0);
+  EXPECT_EQ(part.size(), 1);
+  part.barrier();
+}
+
+TEST(Split, RefusesNegativeColours) {
+  const std::string problem = problem_of([] { (void)world().split(-1); });
+  EXPECT_TRUE(has(problem, "split: the colour is -1")) << problem;
+}
+
+TEST_P(Groups, RowsAndColumnsOfOneStep) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{2});
+  const Value of_row = all_reduce(x, row()), of_column = all_gather(x, column());
+  g.output("row", of_row);
+  g.output("column", of_column);
+  g.output("both", all_reduce(all_reduce(x, row()), column()));
+  g.output("all", all_reduce(x, world(), {.reduction = Reduction::max}));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f32, {2}, 1.0 + me()));
+  double row_sum = 0, both = 0;
+  std::vector<double> in_column;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank / 2 == me() / 2) row_sum += 1 + rank;
+    if (rank % 2 != me() % 2) continue;
+    in_column.insert(in_column.end(), 2, 1 + rank);
+    for (int other = 0; other < ranks(); ++other)
+      if (other / 2 == rank / 2) both += 1 + other;
+  }
+  for (const Mode mode : kAllModes) {
+    program.run(mode, {.steps = 2});
+    EXPECT_EQ(program.output("row").at(1), row_sum) << to_string(mode);
+    EXPECT_EQ(program.output("both").at(0), both) << to_string(mode);
+    EXPECT_EQ(program.output("all").at(0), ranks()) << to_string(mode);
+    const Tensor gathered = program.output("column");
+    ASSERT_EQ(gathered.shape().size(), static_cast<std::int64_t>(in_column.size()));
+    for (std::size_t i = 0; i < in_column.size(); ++i)
+      EXPECT_EQ(gathered.at(static_cast<std::int64_t>(i)), in_column[i]) << to_string(mode);
+  }
+}
+
+TEST_P(Groups, ReversedRanksGatherInTheirOrder) {
+  const Comm reversed = world().split(0, -me());
+  Graph g;
+  const Value x = g.input("x", i32, Shape{1});
+  g.output("y", all_gather(x, reversed));
+  Program program = compile(g);
+  program.write(x, Tensor::full(i32, {1}, me()));
+  program.run(sink);
+  const Tensor y = program.output("y");
+  for (int i = 0; i < ranks(); ++i) EXPECT_EQ(y.at(i), ranks() - 1 - i);
+}
+
+// Each group runs as many steps as it likes, as long as no plan has a collective of more than one.
+TEST_P(Groups, GroupsRunApart) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{1});
+  Variable count("count", Tensor::full(f32, {1}, 0.0));
+  g.assign(count, add(g.value(count), all_reduce(x, row())));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f32, {1}, 1.0));
+  const int steps = 1 + 2 * (me() / 2);
+  for (int step = 0; step < steps; ++step) program.run(sink);
+  program.sync();
+  EXPECT_EQ(count.read().at(0), steps * row().size());
+}
+
+// Counts its steps, and fails where the index lies outside of the table.
+struct Grid {
+  explicit Grid(const DeviceId& device) : program(compile(graph(), {.target = device})) {}
+
+  Graph graph() {
+    Graph g;
+    index = g.feed("index", i32, Shape{1});
+    const Value picked = sum(gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index));
+    g.record("loss", all_reduce(all_reduce(all_reduce(picked, row()), column()), world()));
+    g.assign(count, add(g.value(count), 1.0));
+    return g;
+  }
+
+  Variable count{"count", Tensor::scalar(0.0f)};
+  Value index;
+  Program program;
+};
+
+TEST_P(Groups, AStepThatFailsOnOneRankFailsOnAll) {
+  for (int bad = 0; bad < ranks(); ++bad) {
+    for (const Mode mode : kAllModes) {
+      Grid grid(GetParam());
+      float expected = 0;
+      for (const std::size_t fails : {std::size_t{5}, std::size_t{8}, std::size_t{0}, std::size_t{8}}) {
+        Tensor indices(i32, {8, 1});
+        if (me() == bad && fails < 8) indices.as<std::int32_t>()[fails] = 7;
+        grid.program.write(grid.index, indices);
+        const std::string problem = problem_of([&] {
+          grid.program.run(mode, {.steps = 8});
+          grid.program.sync();
+        });
+        expected += static_cast<float>(fails);
+        ASSERT_EQ(grid.count.read().at(0), expected) << to_string(mode) << ", rank " << bad << ": " << problem;
+        if (fails == 8) {
+          EXPECT_EQ(problem, "");
+        } else if (me() == bad) {
+          EXPECT_TRUE(has(problem, "gather: ")) << problem;
+        } else {
+          EXPECT_TRUE(has(problem, "the step failed on rank " + std::to_string(bad) + ": index 7 lies outside"))
+              << problem;
+        }
+      }
+    }
+  }
+}
+
+// The ranks of an Error are those of the group.
+TEST_P(Groups, AnErrorSaysOfWhichGroup) {
+  if (ranks() < 4) return;
+  Graph g;
+  const Value index = g.input("index", i32, Shape{1});
+  g.output("y", all_reduce(gather(g.constant(Tensor::full(f32, {4}, 1.0)), index), row()));
+  Program program = compile(g);
+  program.write(index, Tensor::full(i32, {1}, me() == 3 ? 9 : 0));
+  const std::string problem = problem_of([&] {
+    program.run(sink);
+    program.sync();
+  });
+  EXPECT_EQ(problem.empty(), me() < 2) << problem;
+  if (me() == 2) {
+    EXPECT_TRUE(has(problem, "failed on rank 1 of the group of colour 1: index 9")) << problem;
+  }
+}
+
+TEST_P(Groups, AnotherOrderWithinAGroupIsNamed) {
+  if (ranks() == 1) return;
+  Graph g;
+  const Value x = g.input("x", f32, Shape{4});
+  const bool is_other = me() == 1;
+  const Value a = is_other ? all_to_all(x, row()) : all_reduce(x, row());
+  g.output("y", is_other ? all_reduce(a, row()) : all_to_all(a, row()));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f32, {4}, 1.0));
+  const std::string problem = problem_of([&] { program.run(sink); });
+  EXPECT_EQ(problem.empty(), me() / 2 > 0) << problem;
+  if (me() / 2 > 0) return;
+  EXPECT_TRUE(has(problem,
+                  "the ranks of the group of colour 0 have different collectives: number 0 of rank 0 is "
+                  "all_reduce"))
+      << problem;
+  EXPECT_TRUE(has(problem, "that of rank 1 is all_to_all")) << problem;
+}
+
+// A group whose ranks bind another plan does not wait for the others.
+TEST_P(Groups, RowsMayHaveOtherSizes) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(4)});
+  g.output("row", all_reduce(x, row()));
+  g.output("all", all_reduce(sum(x), world()));
+  Program program = compile(g);
+  for (int run = 0; run < 4; ++run) {
+    const auto size_of_row = [&](int row) { return 3 + row * run; };
+    program.write(x, Tensor::full(f32, {size_of_row(me() / 2)}, 1.0));
+    program.run(sink);
+    double expected = 0;
+    for (int rank = 0; rank < ranks(); ++rank) expected += size_of_row(rank / 2);
+    EXPECT_EQ(program.output("all").at(0), expected);
+    EXPECT_EQ(program.output("row").at(2), row().size());
+  }
+}
+
+// Ranks that are never asked for anything.
+class NoRanks : public RankBackend {
+ public:
+  explicit NoRanks(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_to_all(Channel, const void*, void*, std::size_t) override {}
+  void all_gather(Channel, const void*, void*, std::size_t) override {}
+  void broadcast(Channel, void*, std::size_t, int) override {}
+  bool is_done() override { return true; }
+  void give_up() override {}
+
+ private:
+  int size_;
+};
+
+TEST(GroupsRefuse, ThoseWithoutACommonOne) {
+  const Comm two(std::make_shared<RankGroup>(std::make_unique<NoRanks>(2), 1));
+  const Comm three(std::make_shared<RankGroup>(std::make_unique<NoRanks>(3), 1));
+  Graph g;
+  const Value x = g.input("x", f32, Shape{1});
+  g.output("y", all_reduce(all_reduce(x, two), three));
+  Program program = compile(g, {.target = cpu()});
+  program.write(x, Tensor::full(f32, {1}, 1.0));
+  const std::string problem = problem_of([&] { program.run(sink); });
+  EXPECT_TRUE(has(problem, "not parts of one group")) << problem;
+  EXPECT_THROW((void)two.split(0), Error);
+}
+
+}  // namespace groups_test
+}  // namespace graphsink::testing
