@@ -29,6 +29,7 @@
 #include "graphsink/preprocess.h"
 #include "graphsink/program.h"
 #include "graphsink/program_file.h"
+#include "graphsink/random_part.h"
 #include "graphsink/scope.h"
 #include "graphsink/select.h"
 #include "graphsink/source.h"

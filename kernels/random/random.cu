@@ -1,11 +1,12 @@
 // random_uniform, random_normal, randint, dropout. Each element is a function of the seed, the node, the step, the
-// iterations of loops and its own number (RandomSource), so it is the same in every mode and order of execution. The
-// gradient of dropout makes the mask of the forward node again.
+// iterations of loops (RandomSource) and its own number, counted in the whole of which its tensor is a part, so it is
+// the same in every mode and order of execution. The gradient of dropout makes the mask of the forward node again.
 #include <optional>
 
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "base/philox.h"
+#include "base/random_part.h"
 #include "graphsink/ops.h"
 #include "ir/graph_data.h"
 #include "kernels/file_ops.h"
@@ -20,7 +21,7 @@ namespace {
 // The key of Philox is the program's seed and the node's number in its graph; the counter is a block of elements, the
 // step, and the iterations of the innermost loop and of the one around it, 0 without.
 constexpr int kMaxRandomLoops = 2;
-constexpr std::int64_t kMaxRandomElements = std::int64_t{1} << 33;  // tensor size: two f64 from each of 2^32 blocks
+constexpr std::int64_t kMaxRandomElements = std::int64_t{1} << 33;  // two f64 from each of 2^32 blocks
 
 // Operands from `first` on: the step and the seed, then the iterations of the loops around, the innermost first.
 struct RandomSource {
@@ -80,13 +81,15 @@ std::vector<Arg> random_operands(std::string_view op, const Arg& first) {
   return operands;
 }
 
-// The source stands behind the first operand.
-void expect_random(InferArgs& a, const Shape& shape) {
+// The source stands behind the first operand. `part`: see RandomPart.
+void expect_random(InferArgs& a, const Shape& shape, std::int64_t part) {
   if (a.inputs() < 2 || a.inputs() > 2 + kMaxRandomLoops)
     a.fail("takes one operand and a source", "draw outside of loops");
   a.expect_input(1, TensorType{DType::i32, {2}});
   for (int i = 2; i < a.inputs(); ++i) a.expect_input(i, TensorType{DType::i32, {}});
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
+  if (part < 0 || (shape.size() > 0 && part >= kMaxRandomElements / shape.size()))
+    a.fail("part " + std::to_string(part) + " is beyond the first 2^33 random numbers", "divide them into fewer parts");
 }
 
 // --- distributions: kPerBlock<T> elements are made of the four words of a block
@@ -154,66 +157,87 @@ struct Mask {
 
 // --- bodies
 
+// The elements of a tensor among those of the whole, of which it may be a part.
+struct Drawn {
+  std::int64_t first, size;
+
+  Drawn(std::int64_t part, const TensorType& type) : first(part * type.shape.size()), size(type.shape.size()) {}
+
+  // Blocks of `n` elements of the whole that have elements of this tensor.
+  HD std::int64_t first_block(int n) const { return first / n; }
+  HD std::int64_t blocks(int n) const { return size == 0 ? 0 : (first + size + n - 1) / n - first / n; }
+  HD bool has(std::int64_t i) const { return i >= 0 && i < size; }
+};
+
+// `block` is counted from the first one of the tensor.
 template <class D, class T>
-HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, std::int64_t size) {
+HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, Drawn elements) {
+  block += elements.first_block(kPerBlock<T>);
   counter.at[0] = static_cast<std::uint32_t>(block);
   T x[kPerBlock<T>];
   d.make(philox(counter, key), x);
-  for (int j = 0; j < kPerBlock<T>; ++j)
-    if (block * kPerBlock<T> + j < size) out[block * kPerBlock<T> + j] = x[j];
+  for (int j = 0; j < kPerBlock<T>; ++j) {
+    const std::int64_t i = block * kPerBlock<T> + j - elements.first;
+    if (elements.has(i)) out[i] = x[j];
+  }
 }
 template <class T>
 HD void mask_block(const Mask<T>& mask, PhiloxWords counter, PhiloxKey key, std::int64_t block, const T* x, T* out,
-                   std::int64_t size) {
+                   Drawn elements) {
+  block += elements.first_block(4);
   counter.at[0] = static_cast<std::uint32_t>(block);
   PhiloxWords words = philox(counter, key);
-  for (int j = 0; j < 4; ++j)
-    if (block * 4 + j < size) out[block * 4 + j] = mask.apply(x[block * 4 + j], words.at[j]);
+  for (int j = 0; j < 4; ++j) {
+    const std::int64_t i = block * 4 + j - elements.first;
+    if (elements.has(i)) out[i] = mask.apply(x[i], words.at[j]);
+  }
 }
 
 template <class D, class T>
-__global__ void fill_random(RandomSource source, D distribution, T* out, std::int64_t size) {
+__global__ void fill_random(RandomSource source, D distribution, T* out, Drawn elements) {
   wait_for_inputs();
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
-  for (std::int64_t block = thread_index(); block * kPerBlock<T> < size; block += all_threads())
-    fill_block(distribution, counter, key, block, out, size);
+  const std::int64_t blocks = elements.blocks(kPerBlock<T>);
+  for (std::int64_t block = thread_index(); block < blocks; block += all_threads())
+    fill_block(distribution, counter, key, block, out, elements);
 }
 template <class T>
-__global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* out, std::int64_t size) {
+__global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* out, Drawn elements) {
   wait_for_inputs();
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
-  for (std::int64_t block = thread_index(); block * 4 < size; block += all_threads())
-    mask_block(mask, counter, key, block, x, out, size);
+  const std::int64_t blocks = elements.blocks(4);
+  for (std::int64_t block = thread_index(); block < blocks; block += all_threads())
+    mask_block(mask, counter, key, block, x, out, elements);
 }
 
 template <class T, class D>
-void fill_on(CudaArgs& a, const D& distribution) {
-  std::int64_t size = a.out_type(0).shape.size();
-  a.launch(fill_random<D, T>, launch_size((size + kPerBlock<T> - 1) / kPerBlock<T>), RandomSource(a, 1, a.id()),
-           distribution, a.out<T>(0), size);
+void fill_on(CudaArgs& a, const D& distribution, std::int64_t part) {
+  const Drawn elements(part, a.out_type(0));
+  a.launch(fill_random<D, T>, launch_size(elements.blocks(kPerBlock<T>)), RandomSource(a, 1, a.id()), distribution,
+           a.out<T>(0), elements);
 }
 template <class T, class D>
-void fill_on(const CpuArgs& a, const D& distribution) {
+void fill_on(const CpuArgs& a, const D& distribution, std::int64_t part) {
   RandomSource source(a, 1, a.id());
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
-  std::int64_t size = a.out_type(0).shape.size();
+  const Drawn elements(part, a.out_type(0));
   T* out = a.out<T>(0);
-  for_each_index((size + kPerBlock<T> - 1) / kPerBlock<T>,
-                 [=](std::int64_t block) { fill_block(distribution, counter, key, block, out, size); });
+  for_each_index(elements.blocks(kPerBlock<T>),
+                 [=](std::int64_t block) { fill_block(distribution, counter, key, block, out, elements); });
 }
 template <class T>
-void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask) {
-  std::int64_t size = a.out_type(0).shape.size();
-  a.launch(drop_elements<T>, launch_size((size + 3) / 4), source, mask, a.in<T>(0), a.out<T>(0), size);
+void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask, std::int64_t part) {
+  const Drawn elements(part, a.out_type(0));
+  a.launch(drop_elements<T>, launch_size(elements.blocks(4)), source, mask, a.in<T>(0), a.out<T>(0), elements);
 }
 template <class T>
-void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) {
-  std::int64_t size = a.out_type(0).shape.size();
-  for (std::int64_t block = 0; block * 4 < size; ++block)
-    mask_block(mask, source.counter(), source.key(), block, a.in<T>(0), a.out<T>(0), size);
+void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask, std::int64_t part) {
+  const Drawn elements(part, a.out_type(0));
+  for (std::int64_t block = 0; block < elements.blocks(4); ++block)
+    mask_block(mask, source.counter(), source.key(), block, a.in<T>(0), a.out<T>(0), elements);
 }
 
 // --- random_uniform, random_normal. Operand 0 gives the type, unless the attributes do; the others are the source.
@@ -221,7 +245,8 @@ void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask) 
 struct RandomAttrs {
   std::optional<TensorType> type;
   double first, second;  // low and high, mean and deviation
-  static auto fields(auto& s) { return std::tie("type", s.type, "first", s.first, "second", s.second); }
+  std::int64_t part = 0;
+  static auto fields(auto& s) { return std::tie("type", s.type, "first", s.first, "second", s.second, "part", s.part); }
 };
 
 Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
@@ -251,7 +276,7 @@ void infer_random(InferArgs& a) {
   } else {
     if (attrs.second < 0) a.fail("the deviation is " + number_text(attrs.second), "pass one of at least 0");
   }
-  expect_random(a, type.shape);
+  expect_random(a, type.shape, attrs.part);
   a.out(type.dtype, type.shape);
 }
 
@@ -260,9 +285,9 @@ void random_body(Args& a) {
   const auto& attrs = a.template attrs<RandomAttrs>();
   double second = is_uniform<D> ? attrs.second - attrs.first : attrs.second;
   if (a.out_type(0).dtype == DType::f32) {
-    fill_on<float>(a, D<float>{static_cast<float>(attrs.first), static_cast<float>(second)});
+    fill_on<float>(a, D<float>{static_cast<float>(attrs.first), static_cast<float>(second)}, attrs.part);
   } else {
-    fill_on<double>(a, D<double>{attrs.first, second});
+    fill_on<double>(a, D<double>{attrs.first, second}, attrs.part);
   }
 }
 
@@ -293,11 +318,14 @@ struct IntegerAttrs {
   DType dtype;
   std::optional<Shape> shape;
   std::int64_t low, high;
-  static auto fields(auto& s) { return std::tie("dtype", s.dtype, "shape", s.shape, "low", s.low, "high", s.high); }
+  std::int64_t part = 0;
+  static auto fields(auto& s) {
+    return std::tie("dtype", s.dtype, "shape", s.shape, "low", s.low, "high", s.high, "part", s.part);
+  }
 };
 
 void infer_integers(InferArgs& a) {
-  const auto& [dtype, shape, low, high] = a.attrs<IntegerAttrs>();
+  const auto& [dtype, shape, low, high, part] = a.attrs<IntegerAttrs>();
   a.list_inputs(shape ? 0 : 1);
   if (dtype != DType::i32 && dtype != DType::i64)
     a.fail("makes i32 and i64, not " + std::string(to_string(dtype)),
@@ -310,18 +338,18 @@ void infer_integers(InferArgs& a) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (dtype == DType::i32 && (low < kLeast || high > kMost + 1))
     a.fail("i32 does not hold the integers in " + bounds, "ask for i64");
-  expect_random(a, shape ? *shape : a.in(0).shape);
+  expect_random(a, shape ? *shape : a.in(0).shape, part);
   a.out(dtype, shape ? *shape : a.in(0).shape);
 }
 
 template <class Args>
 void integers_body(Args& a) {
-  const auto& [dtype, shape, low, high] = a.template attrs<IntegerAttrs>();
+  const auto& [dtype, shape, low, high, part] = a.template attrs<IntegerAttrs>();
   std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   if (dtype == DType::i32) {
-    fill_on<std::int32_t>(a, Integers<std::int32_t>{low, range});
+    fill_on<std::int32_t>(a, Integers<std::int32_t>{low, range}, part);
   } else {
-    fill_on<std::int64_t>(a, Integers<std::int64_t>{low, range});
+    fill_on<std::int64_t>(a, Integers<std::int64_t>{low, range}, part);
   }
 }
 const OpDef integers_op{.name = "randint",
@@ -337,7 +365,8 @@ const OpDef integers_op{.name = "randint",
 struct DropoutAttrs {
   double probability;
   int node = -1;  // node whose mask is drawn again (backward); -1: this node's
-  static auto fields(auto& s) { return std::tie("probability", s.probability, "node", s.node); }
+  std::int64_t part = 0;
+  static auto fields(auto& s) { return std::tie("probability", s.probability, "node", s.node, "part", s.part); }
 };
 
 template <class Args>
@@ -347,18 +376,19 @@ void dropout_body(Args& a) {
   auto threshold = static_cast<std::uint32_t>(std::ceil(attrs.probability * 0x1p24));
   double scale = 1 / (1 - attrs.probability);
   if (a.out_type(0).dtype == DType::f32) {
-    drop_on<float>(a, source, Mask<float>{threshold, static_cast<float>(scale)});
+    drop_on<float>(a, source, Mask<float>{threshold, static_cast<float>(scale)}, attrs.part);
   } else {
-    drop_on<double>(a, source, Mask<double>{threshold, scale});
+    drop_on<double>(a, source, Mask<double>{threshold, scale}, attrs.part);
   }
 }
 
 void infer_dropout(InferArgs& a) {
-  double p = a.attrs<DropoutAttrs>().probability;
+  const auto& attrs = a.attrs<DropoutAttrs>();
+  const double p = attrs.probability;
   a.list_inputs(1);
   expect_dtype<float, double>(a, 0);
   if (!(p >= 0 && p < 1)) a.fail("the probability is " + std::to_string(p), "pass one in [0, 1)");
-  expect_random(a, a.in(0).shape);
+  expect_random(a, a.in(0).shape, attrs.part);
   a.out(a.in(0).dtype, a.in(0).shape);
 }
 
@@ -383,39 +413,77 @@ std::vector<Value> dropout_grad(const GradArgs& a) {
   return grads;
 }
 
+// --- attributes in files of graphs that know no parts
+
+struct RandomAttrs1 {
+  std::optional<TensorType> type;
+  double first, second;
+  RandomAttrs now() const { return {type, first, second}; }
+  static auto fields(auto& s) { return std::tie("type", s.type, "first", s.first, "second", s.second); }
+};
+struct IntegerAttrs1 {
+  DType dtype;
+  std::optional<Shape> shape;
+  std::int64_t low, high;
+  IntegerAttrs now() const { return {dtype, shape, low, high}; }
+  static auto fields(auto& s) { return std::tie("dtype", s.dtype, "shape", s.shape, "low", s.low, "high", s.high); }
+};
+struct DropoutAttrs1 {
+  double probability;
+  int node = -1;
+  DropoutAttrs now() const { return {probability, node}; }
+  static auto fields(auto& s) { return std::tie("probability", s.probability, "node", s.node); }
+};
+
+template <class Old>
+constexpr FileOp first_version(const OpDef& op) {
+  auto read = [](FieldIo& io) -> Attrs {
+    Old old{};
+    transfer_value(io, old);
+    return old.now();
+  };
+  return {&op, {nullptr, read}, 1};
+}
+
 }  // namespace
 
 Value random_uniform(Arg like, double low, double high, Placement placement) {
-  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high}, placement)[0];
+  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high, random_part()},
+              placement)[0];
 }
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Placement placement,
                      Where where) {
   return emit(uniform_op, random_operands(uniform_op.name, graph, where),
-              RandomAttrs{TensorType{dtype, shape}, low, high}, placement)[0];
+              RandomAttrs{TensorType{dtype, shape}, low, high, random_part()}, placement)[0];
 }
 Value random_normal(Arg like, double mean, double deviation, Placement placement) {
-  return emit(normal_op, random_operands(normal_op.name, like), RandomAttrs{{}, mean, deviation}, placement)[0];
+  return emit(normal_op, random_operands(normal_op.name, like), RandomAttrs{{}, mean, deviation, random_part()},
+              placement)[0];
 }
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Placement placement,
                     Where where) {
-  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation};
+  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation, random_part()};
   return emit(normal_op, random_operands(normal_op.name, graph, where), attrs, placement)[0];
 }
 Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Placement placement) {
-  return emit(integers_op, random_operands(integers_op.name, like), IntegerAttrs{dtype, {}, low, high}, placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, like), IntegerAttrs{dtype, {}, low, high, random_part()},
+              placement)[0];
 }
 Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Placement placement,
               Where where) {
-  return emit(integers_op, random_operands(integers_op.name, graph, where), IntegerAttrs{dtype, shape, low, high},
-              placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, graph, where),
+              IntegerAttrs{dtype, shape, low, high, random_part()}, placement)[0];
 }
 Value dropout(Arg x, double probability, Placement placement) {
-  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability}, placement)[0];
+  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability, -1, random_part()},
+              placement)[0];
 }
 
 std::span<const FileOp> random_file_ops() {
-  static constexpr FileOp ops[] = {file_op<RandomAttrs>(uniform_op), file_op<RandomAttrs>(normal_op),
-                                   file_op<IntegerAttrs>(integers_op), file_op<DropoutAttrs>(dropout_op)};
+  static constexpr FileOp ops[] = {first_version<RandomAttrs1>(uniform_op),   file_op<RandomAttrs>(uniform_op, 2),
+                                   first_version<RandomAttrs1>(normal_op),    file_op<RandomAttrs>(normal_op, 2),
+                                   first_version<IntegerAttrs1>(integers_op), file_op<IntegerAttrs>(integers_op, 2),
+                                   first_version<DropoutAttrs1>(dropout_op),  file_op<DropoutAttrs>(dropout_op, 2)};
   return ops;
 }
 

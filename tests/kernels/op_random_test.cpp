@@ -290,6 +290,72 @@ TEST_P(RandomOps, DropoutDropsEvenWhatIsNotFinite) {
   for (float v : y.as<float>()) EXPECT_TRUE(v == 0 || std::isinf(v));
 }
 
+// What random ops of every kind make of x, in a loop too, and a gradient.
+std::vector<Value> drawn(const Value& x) {
+  Value dropped = dropout(x, 0.5), uniform = random_uniform(x), normal = random_normal(x);
+  Value whole = randint(x, 0, 1000, i64), chosen = cast(bernoulli(abs(x) * 0.0 + 0.5), i32);
+  Value wide = random_uniform(Graph(x.graph()), f64, x.shape());
+  Value looped = scan({x}, {},
+                      [](const Values& s, const Values&) {
+                        return Scan{{dropout(s[0] + 1.0, 0.25)}, {}};
+                      },
+                      {.iterations = 3})
+                     .state[0];
+  return {dropped, uniform, normal, whole, chosen, wide, looped, grad(sum(dropped * dropped), {x})[0]};
+}
+
+// Parts with a size that is no multiple of a block, and with one that is.
+TEST_P(RandomOps, PartsDrawWhatTheWholeDraws) {
+  constexpr std::int64_t kParts = 3;
+  for (const std::int64_t rows : {1, 4, 129}) {
+    for (const Mode mode : kModes) {
+      const auto run = [&](std::int64_t all_rows, std::int64_t part) {
+        const RandomPart random_part(part);
+        Graph g;
+        const std::vector<Value> values = drawn(g.constant(Tensor::full(f32, {all_rows, 3}, 2)));
+        for (std::size_t i = 0; i < values.size(); ++i) g.output(std::to_string(i), values[i]);
+        Program program = compile(g, {.seed = 9});
+        program.run(mode, {.steps = 2});
+        std::vector<Tensor> read;
+        for (std::size_t i = 0; i < values.size(); ++i) read.push_back(program.output(std::to_string(i)));
+        return read;
+      };
+      const std::vector<Tensor> whole = run(kParts * rows, 0);
+      for (std::int64_t part = 0; part < kParts; ++part) {
+        const std::vector<Tensor> of_part = run(rows, part);
+        for (std::size_t i = 0; i < whole.size(); ++i)
+          for (std::int64_t k = 0; k < rows * 3; ++k)
+            ASSERT_EQ(of_part[i].at(k), whole[i].at(part * rows * 3 + k))
+                << to_string(mode) << ", value " << i << ", part " << part << " of " << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST(RandomPart, EndsWithItsBlockAndRefusesNegativeNumbers) {
+  const auto draws = [](const auto& build) {
+    Graph g;
+    g.output("y", build(g));
+    Program program = compile(g, {.target = cpu()});
+    program.run(interactive);
+    return program.output("y").at(0);
+  };
+  const auto draw = [](Graph& g) { return random_uniform(g, f32, {5}); };
+  const double plain = draws(draw);
+  const RandomPart outer(1);
+  const double of_part = draws(draw);
+  EXPECT_NE(plain, of_part);
+  EXPECT_EQ(plain, draws([&](Graph& g) {
+              const RandomPart none(0);
+              return draw(g);
+            }));
+  EXPECT_EQ(of_part, draws(draw));
+  EXPECT_THROW(RandomPart(-1), Error);
+  const RandomPart far(std::int64_t{1} << 31);
+  EXPECT_NO_THROW(draws([](Graph& g) { return random_uniform(g, f32, {3}); }));
+  EXPECT_THROW(draws(draw), Error);
+}
+
 TEST(RandomOps, DrawAnewForEachCallOfAnEager) {
   Eager eager;
   Value x = eager.tensor({1, 1, 1, 1});
