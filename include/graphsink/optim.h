@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct GradientOptions {
   // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;
   std::optional<LossScale> loss_scale = {};
+  // Returns the norm of all gradients, where those given are a part of them, as on one of several ranks: from the norm
+  // of the part, which is one f32, a Value of the same type. It is called where the graph is built, if the norm is
+  // needed for clipping or a loss scale. Each of the ranks must return the same, or they decide differently.
+  std::function<Value(const Value& norm)> norm_of_all = {};
 };
 
 // The learning rate is an Arg. A number, finite and at least 0, becomes a Variable with one element, which is returned

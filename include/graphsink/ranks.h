@@ -47,6 +47,7 @@
 
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
+#include "graphsink/optim.h"
 #include "graphsink/version.h"
 
 namespace GRAPHSINK_PUBLIC graphsink {
@@ -130,6 +131,34 @@ struct AverageOptions {
 // of all data, if every rank has as much of it.
 std::vector<Value> average(std::span<const Value> values, const Comm& comm, const AverageOptions& options = {},
                            Where where = Where::current());
+// apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each
+// has one part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et
+// al. 2020, "ZeRO", stage 1). The parameters have the same bits as with apply(), except that a norm, of clip_norm or a
+// loss scale, may differ in the last bits. All options of apply() are there; clipping and skipped updates are decided
+// by the norm of the gradients of all ranks. `gradients` are those of this rank, not averaged.
+//
+// Of a parameter of n elements, rank r has the r-th of the parts of ceil(n / size) elements, counted in the flat
+// parameter: "<parameter>.shard", in f32 for 16-bit parameters, which begins with the value that the parameter has when
+// the function is called. Optimizer::state has the shards of all parameters first, then the state, named after them:
+// "<parameter>.shard.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks. If you
+// overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the next
+// update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own, which only a
+// group of as many ranks can read.
+//
+// `buckets` is as for average(). Graph::updated() gives a parameter's new value. Throws Error where apply() does, and
+// in the body of a loop or branch.
+Optimizer apply_sharded(const SgdOptions& options, const std::vector<Variable>& parameters,
+                        const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
+                        Where where = Where::current());
+Optimizer apply_sharded(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
+                        const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
+                        Where where = Where::current());
+Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Variable>& parameters,
+                        const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
+                        Where where = Where::current());
+Optimizer apply_sharded(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
+                        const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
+                        Where where = Where::current());
 // Writes the values that rank `root` has to the Variables of all ranks, before the first step. Throws Error where a
 // rank has other types.
 void broadcast_variables(std::span<const Variable> variables, const Comm& comm, int root = 0,

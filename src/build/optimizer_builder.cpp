@@ -173,7 +173,7 @@ class Builder {
     if (has_norm) {
       std::vector<Arg> inputs;
       for (const Value& gradient : gradients) inputs.push_back(arg(gradient));
-      norm = emit(gradient_norm_op, inputs)[0];
+      norm = norm_of_all(emit(gradient_norm_op, inputs)[0]);
     }
     if (options_.loss_scale) scale = result_.loss_scale;
     std::vector<Arg> inputs{arg(step), arg(norm), arg(scale)};
@@ -182,6 +182,16 @@ class Builder {
     std::vector<Value> control = emit(control_update_op, inputs, attrs);
     if (has_norm) result_.gradient_norm = control[2];
     return {counts ? count(control[0], control[3]) : step, control[0], control[1]};
+  }
+
+  // From the norm of the gradients that this optimizer has.
+  Value norm_of_all(const Value& norm) const {
+    if (!options_.norm_of_all) return norm;
+    const Value all = options_.norm_of_all(norm);
+    if (!all.valid() || all.graph() != norm.graph() || all.type() != norm.type())
+      throw Error(method_.call, where_, "GradientOptions::norm_of_all does not return one f32 of this graph",
+                  "return a Value computed from the norm that it gets, of the same type");
+    return all;
   }
 
   // The updates before this step.
