@@ -47,6 +47,7 @@
 
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
+#include "graphsink/ops.h"
 #include "graphsink/optim.h"
 #include "graphsink/version.h"
 
@@ -104,6 +105,9 @@ Comm one_rank();
 enum class Reduction : std::uint8_t { sum, mean, max };
 struct AllReduceOptions {
   Reduction reduction = Reduction::sum;
+  // All ranks compute one and the same loss from the result, as in tensor parallelism, and the gradient is that of this
+  // loss, not of the sum of as many equal losses: of a sum it passes as it is. reduce_scatter() does not know it.
+  bool same_loss = false;
 };
 // Combines the elements of all ranks, element by element; every rank gets the result, of the type of `x`. The gradient
 // of a maximum goes to those elements that equal it, in equal parts. Throws Error for booleans.
@@ -119,6 +123,30 @@ Value broadcast(Arg x, const Comm& comm, int root = 0);
 // Gives the n-th part along the first axis to rank n; the result has the parts that this rank got, in the order of the
 // ranks. Throws Error where the axis cannot be divided by the number of ranks.
 Value all_to_all(Arg x, const Comm& comm);
+
+// --- tensor parallelism
+//
+// One model is divided among ranks, which compute one loss together, of equal inputs (Shoeybi et al. 2019,
+// "Megatron-LM"). A matrix is divided by its columns, so that each rank has some elements of the result, and the next
+// one by its rows, so that the ranks' products are added up:
+//
+//   Value hidden = gelu(matmul(enter_parallel(x, comm), columns_of_w1));
+//   Value y = leave_parallel(matmul(hidden, rows_of_w2), comm) + b2;
+//
+// So are the heads of an attention. The loss is the same on all ranks, and gradients are those of this one loss. This
+// is not so for the gradients of other collectives, which are those of the sum of the losses of all ranks: do not take
+// their gradients where the loss is the same on all ranks. The gradients of what is behind enter_parallel() and before
+// leave_parallel() belong to this rank; all others are equal on all ranks.
+
+// Returns x, which has equal elements on all ranks. Its gradient is the sum of the gradients of all ranks.
+Value enter_parallel(Arg x, const Comm& comm);
+// The sum over all ranks, on every rank: all_reduce() with AllReduceOptions::same_loss. Its gradient passes as it is.
+Value leave_parallel(Arg x, const Comm& comm);
+// cross_entropy() of logits whose classes are divided among the ranks: `logits` [n, c / size] has those of this rank,
+// in the order of the ranks, and `targets` [n], i32 or i64, are equal on all ranks, and count all c classes. Takes f32
+// and f64. Options, result and errors are those of cross_entropy(); the result is the same on all ranks, and the
+// gradient that of this one loss.
+Value cross_entropy_parallel(Arg logits, Arg targets, const Comm& comm, const CrossEntropyOptions& options = {});
 
 // --- data parallelism
 

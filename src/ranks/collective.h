@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/device.h"
 #include "graphsink/op.h"
@@ -19,6 +20,8 @@ struct CollectiveAttrs {
   std::shared_ptr<RankGroup> group;
   Reduction reduction = Reduction::sum;
   int root = 0;
+  bool same_loss = false;         // see AllReduceOptions
+  std::vector<int> sources = {};  // see send_receive()
 };
 
 // "all_reduce (sum, root 0) of f32[4] f32[4]": what must be equal on all ranks. The types are those of the operands,
@@ -39,6 +42,9 @@ inline Exchange exchange_of(const BodyArgs& a) {
   const bool has_steps = status != nullptr && status->step_failed != nullptr;
   return {bound_node(a).op->name, a.where(), has_steps ? status : nullptr};
 }
+
+// The gradient of all_reduce() with AllReduceOptions::same_loss.
+std::vector<Value> gradient_of_same_loss(const GradArgs& g);
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const OpDef agree_op;

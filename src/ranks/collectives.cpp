@@ -61,6 +61,8 @@ void check_reduction(InferArgs& a) {
   const char* const remedy = "cast() the operand to one of these that holds its numbers";
   if (dtype == DType::boolean) a.fail("takes numbers", remedy);
   if (reduction == Reduction::mean && !is_float(dtype)) a.fail("takes the mean of floats", remedy);
+  if (reduction == Reduction::max && a.attrs<CollectiveAttrs>().same_loss)
+    a.fail("has no gradient of a maximum for one loss", "give stop_gradient() of the operand, and leave same_loss out");
   if (reduction == Reduction::sum && dtype == DType::u8) a.fail("takes the sum of floats, i32 and i64", remedy);
 }
 
@@ -135,6 +137,7 @@ constexpr OpDef kAllReduce =
     collective_op("all_reduce", infer_all_reduce, in_live_steps<all_reduce_body>, all_reduce_grad, prepare_all_reduce);
 
 std::vector<Value> all_reduce_grad(const GradArgs& g) {
+  if (g.attrs.as<CollectiveAttrs>().same_loss) return gradient_of_same_loss(g);
   const Reduction reduction = g.attrs.as<CollectiveAttrs>().reduction;
   if (reduction != Reduction::max) return emit_again(kAllReduce, g, reduction);
   const auto arg = [&](const Value& value) { return Arg(value, g.where); };
@@ -254,7 +257,7 @@ Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
 }  // namespace
 
 Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {
-  return collective(kAllReduce, x, {comm.group(), options.reduction});
+  return collective(kAllReduce, x, {comm.group(), options.reduction, 0, options.same_loss});
 }
 Value all_gather(Arg x, const Comm& comm) { return collective(kAllGather, x, {comm.group()}); }
 Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options) {

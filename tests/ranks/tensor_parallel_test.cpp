@@ -1,0 +1,247 @@
+// Models that are divided among ranks compute what one process computes of the whole model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+#include "program_fixture.h"
+#include "rank_world.h"
+
+namespace graphsink::testing {
+namespace tensor_parallel_test {
+
+// Sums of parts are rounded otherwise than sums of all, here in f64.
+constexpr double kBound = 1e-12;
+
+enum class Divided { no, rows, columns };
+
+// The part of a rank: all of the tensor where it is not divided.
+Tensor part_of(const Tensor& whole, Divided divided, const Comm& comm) {
+  if (divided == Divided::no || comm.size() == 1) return whole;
+  const int axis = divided == Divided::rows ? 0 : 1;
+  Eager eager;
+  const std::vector<Value> parts = split(eager.tensor(whole), comm.size(), axis);
+  return Eager::read(parts[static_cast<std::size_t>(comm.rank())]);
+}
+
+struct Weight {
+  std::string name;
+  Divided divided;
+  Tensor whole;
+};
+
+Weight weight(const std::string& name, Divided divided, const Shape& shape, std::uint64_t seed) {
+  return {name, divided, Tensor::normal(shape, seed).to(f64)};
+}
+
+// The sizes are multiples of 1, 2, 3 and 4.
+constexpr std::int64_t kContext = 3, kWidth = 12, kHeads = 12, kClasses = 24;
+
+Tensor targets(std::int64_t rows, DType dtype = i32) {
+  Tensor all(i32, {rows});
+  std::int32_t next = 1;
+  for (std::int32_t& target : all.as<std::int32_t>()) target = (next = next * 5 + 3) % kClasses;
+  return all.to(dtype);
+}
+
+// A model is a list of weights, and builds its loss from x and the Variables.
+struct Mlp {
+  std::vector<Weight> weights() const {
+    return {weight("w1", Divided::columns, {kWidth, 24}, 1), weight("w2", Divided::rows, {24, kClasses}, 2),
+            weight("b2", Divided::no, {kClasses}, 3)};
+  }
+  static Value loss(const Value& x, const Values& w, const Comm& comm) {
+    const Value hidden = tanh(matmul(enter_parallel(x, comm), w[0]));
+    const Value y = leave_parallel(matmul(hidden, w[1]), comm) + w[2];
+    return cross_entropy(y, Graph(x.graph()).constant(targets(x.shape()[0])));
+  }
+  static Shape input() { return {5, kWidth}; }
+};
+
+// Attention with some heads on each rank, two layers behind it, and a vocabulary that is divided, too.
+struct Layer {
+  std::vector<Weight> weights() const {
+    return {weight("gain", Divided::no, {kWidth}, 1),
+            weight("bias", Divided::no, {kWidth}, 2),
+            weight("query", Divided::columns, {kWidth, 2 * kHeads}, 3),
+            weight("key", Divided::columns, {kWidth, 2 * kHeads}, 4),
+            weight("value", Divided::columns, {kWidth, 2 * kHeads}, 5),
+            weight("project", Divided::rows, {2 * kHeads, kWidth}, 6),
+            weight("widen", Divided::columns, {kWidth, 24}, 7),
+            weight("narrow", Divided::rows, {24, kWidth}, 8),
+            weight("vocabulary", Divided::columns, {kWidth, kClasses}, 9)};
+  }
+  static Value loss(const Value& x, const Values& w, const Comm& comm) {
+    const std::int64_t heads = kHeads / comm.size();
+    const Value in = enter_parallel(layer_norm(x, w[0], w[1]), comm);
+    const auto of_heads = [&](const Value& weights) {
+      return permute(reshape(matmul(in, weights), {-1, kContext, heads, 2}), {0, 2, 1, 3});
+    };
+    const Value mixed = attention(of_heads(w[2]), of_heads(w[3]), of_heads(w[4]), {.causal = true});
+    const Value joined = reshape(permute(mixed, {0, 2, 1, 3}), {-1, kContext, 2 * heads});
+    const Value stream = x + leave_parallel(matmul(joined, w[5]), comm);
+    const Value hidden = gelu(matmul(enter_parallel(layer_norm(stream, w[0], w[1]), comm), w[6]));
+    const Value out = stream + leave_parallel(matmul(hidden, w[7]), comm);
+    const Value logits = matmul(enter_parallel(reshape(out, {-1, kWidth}), comm), w[8]);
+    return cross_entropy_parallel(logits, Graph(x.graph()).constant(targets(x.shape()[0] * kContext)), comm);
+  }
+  static Shape input() { return {2, kContext, kWidth}; }
+};
+
+// The loss, then the gradients of x and of all weights, of which each rank has its part.
+template <class Model>
+std::vector<Tensor> computed(const DeviceId& device, const Comm& comm, Mode mode) {
+  Graph g;
+  const Value x = g.input("x", f64, Model::input());
+  Values values;
+  std::vector<Arg> wrt{x};
+  for (const Weight& each : Model{}.weights()) {
+    values.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, comm))));
+    wrt.emplace_back(values.back());
+  }
+  const Value loss = Model::loss(x, values, comm);
+  const std::vector<Value> gradients = grad(loss, wrt);
+  g.output("loss", loss);
+  for (std::size_t i = 0; i < gradients.size(); ++i) g.output(std::to_string(i), gradients[i]);
+  Program program = compile(g, {.target = device});
+  program.write(x, Tensor::normal(Model::input(), 30).to(f64));
+  program.run(mode);
+  std::vector<Tensor> result{program.output("loss")};
+  for (std::size_t i = 0; i < gradients.size(); ++i) result.push_back(program.output(std::to_string(i)));
+  return result;
+}
+
+double farthest(const Tensor& a, const Tensor& b) {
+  EXPECT_EQ(a.type(), b.type());
+  double most = 0;
+  for (std::int64_t i = 0; i < a.shape().size(); ++i) most = std::max(most, std::abs(a.at(i) - b.at(i)));
+  return most;
+}
+
+class TensorParallel : public OnDevice {
+ protected:
+  template <class Model>
+  void expect_that_of_one_process() {
+    std::vector<Tensor> expected = computed<Model>(GetParam(), one_rank(), interactive_serial);
+    const std::vector<Weight> weights = Model{}.weights();
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      expected[i + 2] = part_of(expected[i + 2], weights[i].divided, world());
+    for (const Mode mode : kAllModes) {
+      const std::vector<Tensor> seen = computed<Model>(GetParam(), world(), mode);
+      for (std::size_t i = 0; i < seen.size(); ++i)
+        EXPECT_LT(farthest(seen[i], expected[i]), kBound) << to_string(mode) << ", "
+                                                          << (i == 0   ? "loss"
+                                                              : i == 1 ? "x"
+                                                                       : weights[i - 2].name);
+    }
+  }
+
+  Tensor run(const Graph& g) {
+    Program program = compile(g);
+    program.run(sink);
+    program.sync();
+    return program.output("y");
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, TensorParallel, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(TensorParallel, TwoLayersHaveTheGradientsOfOneProcess) { expect_that_of_one_process<Mlp>(); }
+TEST_P(TensorParallel, ATransformerLayerHasTheGradientsOfOneProcess) { expect_that_of_one_process<Layer>(); }
+
+// Rows and columns of a grid: two ranks share a model, and the others have other rows of the batch.
+TEST_P(TensorParallel, TogetherWithDataParallelism) {
+  if (world().size() != 4) return;
+  const Comm model = world().split(world().rank() / 2), data = world().split(world().rank() % 2);
+  const auto gradients = [&](const Comm& of_model, const Comm& of_data, std::int64_t first, std::int64_t rows) {
+    Eager eager;
+    const Tensor all = Tensor::normal({4, kWidth}, 30).to(f64);
+    Graph g;
+    const Value x = g.constant(Eager::read(slice(eager.tensor(all), {first, 0}, {first + rows, kWidth})));
+    const Value t = g.constant(Eager::read(slice(eager.tensor(targets(4)), {first}, {first + rows})));
+    Values w;
+    std::vector<Arg> wrt;
+    for (const Weight& each : Mlp{}.weights()) {
+      w.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, of_model))));
+      wrt.emplace_back(w.back());
+    }
+    const Value hidden = tanh(matmul(enter_parallel(x, of_model), w[0]));
+    const Value loss = cross_entropy(leave_parallel(matmul(hidden, w[1]), of_model) + w[2], t);
+    const std::vector<Value> means = average(grad(loss, wrt), of_data);
+    for (std::size_t i = 0; i < means.size(); ++i) g.output(std::to_string(i), means[i]);
+    Program program = compile(g, {.target = GetParam()});
+    program.run(sink);
+    std::vector<Tensor> result;
+    for (std::size_t i = 0; i < means.size(); ++i) result.push_back(program.output(std::to_string(i)));
+    return result;
+  };
+  const std::vector<Tensor> expected = gradients(one_rank(), one_rank(), 0, 4);
+  const std::vector<Tensor> seen = gradients(model, data, 2 * data.rank(), 2);
+  const std::vector<Weight> weights = Mlp{}.weights();
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    EXPECT_LT(farthest(seen[i], part_of(expected[i], weights[i].divided, model)), kBound) << weights[i].name;
+}
+
+TEST_P(TensorParallel, CrossEntropyHasTheOptionsOfTheWholeOne) {
+  const Tensor logits = Tensor::normal({6, kClasses}, 4).to(f64);
+  for (const DType dtype : {i32, i64}) {
+    for (const CrossEntropyOptions& options : {CrossEntropyOptions{},
+                                               {.per_row = true},
+                                               {.ignore_index = targets(6).at(2)},
+                                               {.ignore_index = -100, .per_row = true}}) {
+      const auto build = [&](const Comm& comm, const std::string& what) {
+        Graph g;
+        Tensor t = targets(6);
+        if (options.ignore_index == -100) t.as<std::int32_t>()[3] = -100;
+        const Value x = g.constant(part_of(logits, Divided::columns, comm)), target = g.constant(t.to(dtype));
+        const Value loss =
+            comm.size() == 1 ? cross_entropy(x, target, options) : cross_entropy_parallel(x, target, comm, options);
+        g.output("y", what == "loss" ? loss : grad(sum(loss), {x})[0]);
+        return run(g);
+      };
+      EXPECT_LT(farthest(build(world(), "loss"), build(one_rank(), "loss")), kBound);
+      EXPECT_LT(farthest(build(world(), "gradient"), part_of(build(one_rank(), "gradient"), Divided::columns, world())),
+                kBound);
+    }
+  }
+}
+
+TEST_P(TensorParallel, ATargetThatIsNoClassFailsTheStep) {
+  for (const std::int64_t wrong : {std::int64_t{-1}, kClasses, std::int64_t{1} << 32}) {
+    Graph g;
+    const Value x = g.constant(part_of(Tensor(f32, {2, kClasses}), Divided::columns, world()));
+    Tensor t(i64, {2});
+    t.as<std::int64_t>()[1] = wrong;
+    g.output("y", cross_entropy_parallel(x, g.constant(t), world()));
+    try {
+      (void)run(g);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find(world().size() == 1 ? "is not a class" : "lies outside"), std::string::npos)
+          << e.what();
+    }
+  }
+}
+
+TEST(TensorParallelRefuses, WhatItCannotTake) {
+  if (world().size() == 1) return;
+  Graph g;
+  const Value x = g.input("x", f32, Shape{2, 3}), whole = g.input("t", i32, Shape{2});
+  EXPECT_THROW((void)cross_entropy_parallel(x, x, world()), Error);
+  EXPECT_THROW((void)cross_entropy_parallel(whole, whole, world()), Error);
+  EXPECT_THROW((void)cross_entropy_parallel(1.0, whole, world()), Error);
+  EXPECT_THROW((void)all_reduce(x, world(), {.reduction = Reduction::max, .same_loss = true}), Error);
+}
+
+TEST(TensorParallelOfOneRank, AddsNoNode) {
+  Graph g;
+  const Value x = g.input("x", f32, Shape{4});
+  EXPECT_EQ(leave_parallel(enter_parallel(x, one_rank()), one_rank()).node(), x.node());
+}
+
+}  // namespace tensor_parallel_test
+}  // namespace graphsink::testing
