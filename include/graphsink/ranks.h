@@ -123,6 +123,11 @@ Value broadcast(Arg x, const Comm& comm, int root = 0);
 // Gives the n-th part along the first axis to rank n; the result has the parts that this rank got, in the order of the
 // ranks. Throws Error where the axis cannot be divided by the number of ranks.
 Value all_to_all(Arg x, const Comm& comm);
+// Rank r gets the tensor of rank sources[r], or zeros where that is -1. `sources` has an element for each rank, and is
+// equal on all ranks; each rank's tensor goes to one rank at most. A ring of three is {2, 0, 1}; {-1, 0, 1} passes on
+// what the stages of a pipeline have computed. All ranks build it, also those that neither send nor receive. The
+// gradients go the other way. Throws Error for a rank that is not there, and for one that is the source of two.
+Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources);
 
 // --- tensor parallelism
 //

@@ -133,18 +133,23 @@ class MpiBackend : public RankBackend {
 
   void all_to_all(Channel channel, const void* in, void* out, std::size_t bytes) override {
     const int n = count(bytes);
-    check(MPI_Ialltoall(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &request_), "MPI_Ialltoall");
+    check(MPI_Ialltoall(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &requests_[0]), "MPI_Ialltoall");
   }
   void all_gather(Channel channel, const void* in, void* out, std::size_t bytes) override {
     const int n = count(bytes);
-    check(MPI_Iallgather(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &request_), "MPI_Iallgather");
+    check(MPI_Iallgather(in, n, MPI_BYTE, out, n, MPI_BYTE, comm(channel), &requests_[0]), "MPI_Iallgather");
   }
   void broadcast(Channel channel, void* data, std::size_t bytes, int root) override {
-    check(MPI_Ibcast(data, count(bytes), MPI_BYTE, root, comm(channel), &request_), "MPI_Ibcast");
+    check(MPI_Ibcast(data, count(bytes), MPI_BYTE, root, comm(channel), &requests_[0]), "MPI_Ibcast");
+  }
+  void send_receive(Channel channel, const void* in, int to, void* out, int from, std::size_t bytes) override {
+    const int n = count(bytes);
+    if (from >= 0) check(MPI_Irecv(out, n, MPI_BYTE, from, 0, comm(channel), &requests_[0]), "MPI_Irecv");
+    if (to >= 0) check(MPI_Isend(in, n, MPI_BYTE, to, 0, comm(channel), &requests_[1]), "MPI_Isend");
   }
   bool is_done() override {
     int flag = 0;
-    check(MPI_Test(&request_, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    check(MPI_Testall(2, requests_, &flag, MPI_STATUSES_IGNORE), "MPI_Testall");
     return flag != 0;
   }
   std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) override {
@@ -176,8 +181,13 @@ class MpiBackend : public RankBackend {
                 "exchange the tensor in parts");
   }
 
+<<<<<<< HEAD
   MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
+=======
+  MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL;
+  MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+>>>>>>> f53f4c0 (Ranks: send_receive(), one collective for rings and pipelines)
   int rank_ = 0, size_ = 1;
   bool has_given_up_ = false;
 };

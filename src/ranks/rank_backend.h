@@ -26,6 +26,12 @@ class RankBackend {
   // `out` has the `bytes` of all ranks, in their order.
   virtual void all_gather(Channel channel, const void* in, void* out, std::size_t bytes) = 0;
   virtual void broadcast(Channel channel, void* data, std::size_t bytes, int root) = 0;
+  // Sends the bytes of `in` to rank `to`, and receives as many from rank `from`. Either may be -1, for none.
+  virtual void send_receive(Channel channel, const void* in, int to, void* out, int from, std::size_t bytes) {
+    (void)channel, (void)in, (void)to, (void)out, (void)from, (void)bytes;
+    throw Error("send_receive", Where(), "ranks of this kind of Comm cannot send to single ones",
+                "use a Comm of mpi_world()", ErrorCode::unavailable);
+  }
   virtual bool is_done() = 0;
   // Nobody will wait for the exchange any more, nor end it in order. Tells that to the other ranks in a few words, and
   // waits so many seconds at most for theirs. Returns what each said so far: nothing from this one, and from those that

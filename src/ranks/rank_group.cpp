@@ -115,6 +115,10 @@ void RankGroup::broadcast(void* data, std::size_t bytes, int root, const Exchang
   wait(exchange, [&] { backend_->broadcast(Channel::elements, data, bytes, root); });
 }
 
+void RankGroup::send_receive(const void* in, int to, void* out, int from, std::size_t bytes, const Exchange& exchange) {
+  wait(exchange, [&] { backend_->send_receive(Channel::elements, in, to, out, from, bytes); });
+}
+
 // Leaves `bytes` of each rank in Scratch::all; `mine` is filled up.
 void RankGroup::gather(std::string_view mine, std::size_t bytes, const Exchange& exchange) {
   wait(exchange, [&] {

@@ -55,6 +55,7 @@ class RankGroup {
   void all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void all_gather(const void* in, void* out, std::size_t bytes, const Exchange& exchange);
   void broadcast(void* data, std::size_t bytes, int root, const Exchange& exchange);
+  void send_receive(const void* in, int to, void* out, int from, std::size_t bytes, const Exchange& exchange);
 
   // The texts of all ranks, which may differ in length. Throws Error if another rank calls this for another op.
   std::vector<std::string> all_texts(std::string_view text, const Exchange& exchange);
