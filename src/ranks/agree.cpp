@@ -23,7 +23,10 @@ std::string_view name_of(Reduction reduction) {
 
 std::string described(std::string_view op, const CollectiveAttrs& attrs, std::span<const TensorType> types) {
   std::string text =
-      std::string(op) + " (" + std::string(name_of(attrs.reduction)) + ", root " + std::to_string(attrs.root) + ") of";
+      std::string(op) + " (" + std::string(name_of(attrs.reduction)) + ", root " + std::to_string(attrs.root);
+  if (!attrs.sources.empty()) text += ", sources";
+  for (const int source : attrs.sources) text += " " + std::to_string(source);
+  text += ") of";
   for (const TensorType& type : types) text += " " + to_string(type);
   return text;
 }

@@ -181,13 +181,8 @@ class MpiBackend : public RankBackend {
                 "exchange the tensor in parts");
   }
 
-<<<<<<< HEAD
   MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
-  MPI_Request request_ = MPI_REQUEST_NULL;
-=======
-  MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL;
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
->>>>>>> f53f4c0 (Ranks: send_receive(), one collective for rings and pipelines)
   int rank_ = 0, size_ = 1;
   bool has_given_up_ = false;
 };

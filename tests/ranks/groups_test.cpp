@@ -89,6 +89,8 @@ TEST_P(Groups, RowsAndColumnsOfOneStep) {
   }
   for (const Mode mode : kAllModes) {
     program.run(mode, {.steps = 2});
+    program.sync();
+    for (const Comm& group : {row(), column(), world()}) group.barrier();  // the step has left all of them
     EXPECT_EQ(program.output("row").at(1), row_sum) << to_string(mode);
     EXPECT_EQ(program.output("both").at(0), both) << to_string(mode);
     EXPECT_EQ(program.output("all").at(0), ranks()) << to_string(mode);

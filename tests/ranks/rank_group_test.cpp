@@ -42,6 +42,7 @@ class FakeBackend : public RankBackend {
     seen_.was_given_up = true;
     return {seen_.words, std::nullopt};
   }
+  std::unique_ptr<RankBackend> split(int, int) override { return std::make_unique<FakeBackend>(seen_); }
 
  private:
   Seen& seen_;
@@ -115,6 +116,23 @@ TEST(RankGroup, TheStepOfOneProgramExcludesWhatIsOutside) {
   group.end_step(step);
   EXPECT_EQ(problem_of([&] { group.all_texts("", outside); }), "");
   EXPECT_EQ(problem_of([&] { group.all_to_all(nullptr, nullptr, 0, other); }), "");
+}
+
+// Each group waits as long as the one that it is a part of, and its failure is its own.
+TEST(RankGroup, PartsNameThemselvesAndBreakAlone) {
+  Seen seen;
+  const auto whole = std::make_shared<RankGroup>(std::make_unique<FakeBackend>(seen), 0.002);
+  const auto part = RankGroup::split(whole, 4, 0, {"split", Where()});
+  const auto inner = RankGroup::split(part, 7, 0, {"split", Where()});
+  EXPECT_EQ(whole->suffix(), "");
+  EXPECT_EQ(inner->suffix(), " of the group of colour 7 of the group of colour 4");
+  EXPECT_EQ(RankGroup::split(whole, 4, 0, {"split", Where()})->origin().split, 1);
+  seen.ends = Ends::no;
+  const std::string problem = problem_of([&] { part->all_to_all(nullptr, nullptr, 0, {"all_reduce", Where()}); });
+  EXPECT_NE(problem.find("rank 1 of 2, of the group of colour 4, has waited 2 ms"), std::string::npos) << problem;
+  seen.ends = Ends::yes;
+  EXPECT_EQ(problem_of([&] { part->all_texts("", {"barrier", Where()}); }), problem);
+  EXPECT_EQ(problem_of([&] { whole->all_texts("", {"barrier", Where()}); }), "");
 }
 
 TEST(RankGroup, RemembersPlans) {

@@ -153,6 +153,38 @@ INSTANTIATE_TEST_SUITE_P(Devices, TensorParallel, ::testing::ValuesIn(devices())
 TEST_P(TensorParallel, TwoLayersHaveTheGradientsOfOneProcess) { expect_that_of_one_process<Mlp>(); }
 TEST_P(TensorParallel, ATransformerLayerHasTheGradientsOfOneProcess) { expect_that_of_one_process<Layer>(); }
 
+// The gradient of the sum of squares of a gradient.
+TEST_P(TensorParallel, SecondDerivativesAreThoseOfOneProcess) {
+  const auto second = [&](const Comm& comm) {
+    Graph g;
+    const Value x = g.constant(Tensor::normal(Mlp::input(), 30).to(f64));
+    Values w;
+    for (const Weight& each : Mlp{}.weights())
+      w.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, comm))));
+    const Value dx = grad(Mlp::loss(x, w, comm), {x})[0];
+    const std::vector<Value> all = grad(sum(mul(dx, dx)), {x, w[0], w[1]});
+    for (std::size_t i = 0; i < all.size(); ++i) g.output(std::to_string(i), all[i]);
+    Program program = compile(g, {.target = GetParam()});
+    program.run(sink);
+    return std::vector{program.output("0"), program.output("1"), program.output("2")};
+  };
+  const std::vector<Tensor> expected = second(one_rank()), seen = second(world());
+  const Divided divided[] = {Divided::no, Divided::columns, Divided::rows};
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    EXPECT_LT(farthest(seen[i], part_of(expected[i], divided[i], world())), kBound) << i;
+}
+
+TEST_P(TensorParallel, TheGradientOfASumIsThatOfOneLoss) {
+  for (const Reduction reduction : {Reduction::sum, Reduction::mean}) {
+    Graph g;
+    const Value x = g.constant(Tensor::full(f32, {3}, 1.0 + world().rank()));
+    const Value y = all_reduce(x, world(), {.reduction = reduction, .same_loss = true});
+    g.output("y", grad(sum(mul(y, 6.0)), {x})[0]);
+    EXPECT_FLOAT_EQ(static_cast<float>(run(g).at(1)),
+                    reduction == Reduction::sum ? 6.0f : 6.0f / static_cast<float>(world().size()));
+  }
+}
+
 // Rows and columns of a grid: two ranks share a model, and the others have other rows of the batch.
 TEST_P(TensorParallel, TogetherWithDataParallelism) {
   if (world().size() != 4) return;
