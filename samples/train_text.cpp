@@ -1,5 +1,7 @@
 // Trains a language model on any text, evaluates it on a held-out part, and lets it continue the text. Training,
 // evaluation and continuation are three programs on the same Variables. The continuation is a loop in one launch.
+//
+//   mpirun -n 4 train_text --ranks --model gpt     # four processes train one model, each on a quarter of every batch
 #include <filesystem>
 
 #include "samples/cli.h"
@@ -7,6 +9,10 @@
 #include "samples/models/generate.h"
 #include "samples/models/source_dir.h"
 #include "samples/models/text_model.h"
+
+#ifdef GRAPHSINK_RANKS
+#include "graphsink/ranks.h"
+#endif
 
 namespace gs = graphsink;
 namespace cli = graphsink::cli;
@@ -21,6 +27,7 @@ struct Options : cli::TrainingOptions {
   std::int64_t evaluate_on = 8192;
   std::int64_t decay_steps = -1;
   double dropout = 0;
+  bool is_shared = false;
   Options() { steps = 3000; }
 };
 
@@ -44,6 +51,28 @@ void read_saved_options(Options& options) {
   options.decay_steps = checkpoint.number("decay_steps");
 }
 
+#ifdef GRAPHSINK_RANKS
+// All ranks train one model, each on its part of every batch. Rank 0 prints, and writes the files.
+gs::OrderOptions share(const gs::Comm& comm, models::TextTraining& training, gs::TrainOptions& train_options) {
+  if (training.batch % comm.size() != 0)
+    throw gs::Error("train_text", gs::Where(),
+                    "a batch of " + std::to_string(training.batch) + " windows cannot be divided among " +
+                        std::to_string(comm.size()) + " ranks",
+                    "start as many ranks as divide it");
+  training.batch /= comm.size();
+  training.sharing = {
+      [comm](const std::vector<gs::Value>& gradients) { return gs::average(gradients, comm); },
+      [comm](const gs::Value& loss) { return gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}); }};
+  if (comm.size() > 1) train_options.ends_on_interrupt = false;  // ranks that end at different steps wait for others
+  if (comm.rank() > 0) {
+    train_options.progress = nullptr;
+    train_options.log_file.clear();
+    train_options.save.writes = false;
+  }
+  return {.rank = comm.rank(), .world = comm.size()};
+}
+#endif
+
 int train(Options options) {
   gs::DeviceId device = cli::device_of(options.device);
   gs::TrainOptions train_options = cli::train_options(options);
@@ -56,18 +85,27 @@ int train(Options options) {
   training.dropout = options.dropout;
   training.decay_steps = options.decay_steps;
   training.seed = options.seed;
+  gs::OrderOptions order{};
+#ifdef GRAPHSINK_RANKS
+  if (options.is_shared) order = share(gs::mpi_world(), training, train_options);
+#endif
+  const bool is_first = order.rank == 0;
+  order.batch = training.batch;
+  order.seed = options.seed;
+  const gs::RandomPart part(order.rank);  // each rank has masks of its own for dropout
   models::Model model = models::train(text_model, data.text, training);
   auto seed = static_cast<std::uint32_t>(options.seed);
   gs::Program program = gs::compile(model.graph, {.target = device, .seed = seed});
   models::Evaluation evaluation(text_model, data.text, device, options.evaluate_on);
-  std::cout << program.explain() << std::flush;
-  std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
-              data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(), to_string(device).c_str());
+  if (is_first) std::cout << program.explain() << std::flush;
+  if (is_first)
+    std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
+                data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(),
+                to_string(device).c_str());
 
   // Windows from all places of the text, in another random order in every epoch.
   const auto windows = models::training_windows(text_model, data.text);
-  gs::Loader loader(program, windows,
-                    gs::sample_order(windows->size(), {.batch = training.batch, .seed = options.seed}),
+  gs::Loader loader(program, windows, gs::sample_order(windows->size(), order),
                     {{"x", model.feeds[0].value}, {"t", model.feeds[1].value}}, {.workers = options.reading_threads()});
   train_options.evaluate = [&] { return gs::Metrics{{"nats a character", evaluation.loss()}}; };
   train_options.evaluate_every = options.evaluate_every;
@@ -75,6 +113,7 @@ int train(Options options) {
                                  {"decay_steps", std::to_string(options.decay_steps)},
                                  {"seed", std::to_string(options.seed)}};
   gs::train(program, loader, train_options);
+  if (!is_first) return 0;
   std::string sample = models::continue_text(text_model, *data.text, 400, device, seed);
   std::printf("continuation:\n%s\n", sample.c_str());
   return 0;
@@ -101,5 +140,8 @@ int main(int argc, char** argv) {
   app.add_option("--evaluate-on", options.evaluate_on, "held-out characters to predict in an evaluation, about")
       ->check(cli::whole_number(1, std::int64_t{1} << 40))
       ->capture_default_str();
+#ifdef GRAPHSINK_RANKS
+  app.add_flag("--ranks", options.is_shared, "train one model with all processes that mpirun starts");
+#endif
   return cli::run_program(app, argc, argv, [&] { return train(options); });
 }

@@ -63,6 +63,9 @@ struct SaveOptions {
   std::size_t most_bytes_per_file = std::size_t{2} << 30;
   // Goes on from the newest file of the folder, if there is one.
   bool resumes = true;
+  // If false, this process reads the files of the folder, and another one writes them: of the ranks of a training
+  // (ranks.h) all go on from the same file, and one writes.
+  bool writes = true;
   // The device copies the Variables between two launches, which takes memory for them a second time, and a thread
   // writes the file meanwhile. If the file before is still being written then, this one is left out, which is logged
   // and counted, unless it is one of the best. If false, training waits until the file is there. The last file is

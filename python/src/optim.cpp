@@ -1,4 +1,6 @@
 // Optimizers and schedules. graphsink/_optim.py takes trees of parameters and options apart.
+#include <nanobind/stl/function.h>
+
 #include "bindings.h"
 
 namespace graphsink::python {
@@ -23,9 +25,14 @@ std::vector<ParameterGroup> groups_of(nb::handle list, const Where& where) {
   return groups;
 }
 
+using NormOfAll = std::function<Value(const Value&)>;
+
 GradientOptions gradient_options(nb::handle clip_norm, int accumulate, const std::optional<LossScale>& scale,
-                                 const Where& where) {
-  return {.clip_norm = Operand{clip_norm}.arg(where), .accumulate = accumulate, .loss_scale = scale};
+                                 const NormOfAll& norm_of_all, const Where& where) {
+  return {.clip_norm = Operand{clip_norm}.arg(where),
+          .accumulate = accumulate,
+          .loss_scale = scale,
+          .norm_of_all = norm_of_all};
 }
 
 // None for what an optimizer does not have.
@@ -76,37 +83,38 @@ void bind_optimizer(nb::module_& m) {
   m.def(
       "sgd_groups",
       [](const nb::object& loss, nb::handle gradients, nb::handle groups, nb::handle lr, double momentum, bool nesterov,
-         nb::handle weight_decay, nb::handle clip_norm, int accumulate, const std::optional<LossScale>& loss_scale) {
+         nb::handle weight_decay, nb::handle clip_norm, int accumulate, const std::optional<LossScale>& loss_scale,
+         const NormOfAll& norm_of_all) {
         const Where where = here();
         SgdOptions options{.lr = Operand{lr}.arg(where),
                            .momentum = momentum,
                            .nesterov = nesterov,
                            .weight_decay = Operand{weight_decay}.arg(where),
-                           .gradients = gradient_options(clip_norm, accumulate, loss_scale, where)};
+                           .gradients = gradient_options(clip_norm, accumulate, loss_scale, norm_of_all, where)};
         if (loss.is_none()) return apply(options, groups_of(groups, where), nb::cast<Values>(gradients), where);
         return sgd(value_of(Operand{loss}, where), groups_of(groups, where), options, where);
       },
       nb::arg("loss").none(), nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"),
       nb::arg("lr"), nb::arg("momentum"), nb::arg("nesterov"), nb::arg("weight_decay"), nb::arg("clip_norm"),
-      nb::arg("accumulate"), nb::arg("loss_scale").none());
+      nb::arg("accumulate"), nb::arg("loss_scale").none(), nb::arg("norm_of_all").none());
   m.def(
       "adamw_groups",
       [](const nb::object& loss, nb::handle gradients, nb::handle groups, nb::handle lr, double beta1, double beta2,
          double eps, nb::handle weight_decay, nb::handle clip_norm, int accumulate,
-         const std::optional<LossScale>& loss_scale) {
+         const std::optional<LossScale>& loss_scale, const NormOfAll& norm_of_all) {
         const Where where = here();
         AdamwOptions options{.lr = Operand{lr}.arg(where),
                              .beta1 = beta1,
                              .beta2 = beta2,
                              .eps = eps,
                              .weight_decay = Operand{weight_decay}.arg(where),
-                             .gradients = gradient_options(clip_norm, accumulate, loss_scale, where)};
+                             .gradients = gradient_options(clip_norm, accumulate, loss_scale, norm_of_all, where)};
         if (loss.is_none()) return apply(options, groups_of(groups, where), nb::cast<Values>(gradients), where);
         return adamw(value_of(Operand{loss}, where), groups_of(groups, where), options, where);
       },
       nb::arg("loss").none(), nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"),
       nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("clip_norm"),
-      nb::arg("accumulate"), nb::arg("loss_scale").none());
+      nb::arg("accumulate"), nb::arg("loss_scale").none(), nb::arg("norm_of_all").none());
   m.def("exponential_average_values",
         [](const GraphHandle& graph, const std::vector<Variable>& parameters, const Operand& decay) {
           const Where where = here();

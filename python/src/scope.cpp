@@ -1,4 +1,4 @@
-// Scope as a context manager.
+// Scope and RandomPart as context managers.
 #include <algorithm>
 #include <list>
 #include <memory>
@@ -12,25 +12,30 @@ namespace {
 // Tells one entry into a scope from all others, as long as it is kept.
 using Entry = std::shared_ptr<const char>;
 
-struct OpenScope {
-  OpenScope(Entry e, const std::string& name, const Where& where) : entry(std::move(e)), scope(name, where) {}
+// An object of C++ that lives as long as its `with` statement.
+template <class T>
+struct Open {
+  template <class Argument>
+  Open(Entry e, const Argument& argument, const Where& where) : entry(std::move(e)), object(argument, where) {}
   Entry entry;
-  Scope scope;
+  T object;
 };
 
 // Those of a thread, innermost last.
-std::list<OpenScope>& open_scopes() {
-  thread_local std::list<OpenScope> scopes;
-  return scopes;
+template <class T>
+std::list<Open<T>>& open_objects() {
+  thread_local std::list<Open<T>> objects;
+  return objects;
 }
 
-struct ScopeHandle {
-  std::string name;
+template <class T, class Argument>
+struct Block {
+  Argument argument;
   std::vector<Entry> entries = {};  // `with` statements that have not ended, innermost last
 
   void enter(const Where& where) {
     Entry entry = std::make_shared<const char>();
-    open_scopes().emplace_back(entry, name, where);
+    open_objects<T>().emplace_back(entry, argument, where);
     entries.push_back(std::move(entry));
   }
   // Ends those within it, too, which are of generators that are not done; they may leave them later, to no effect.
@@ -38,31 +43,43 @@ struct ScopeHandle {
     if (entries.empty()) return;
     const Entry entry = std::move(entries.back());
     entries.pop_back();
-    std::list<OpenScope>& scopes = open_scopes();
-    const auto is_it = [&](const OpenScope& open) { return open.entry == entry; };
-    if (std::none_of(scopes.begin(), scopes.end(), is_it)) return;
-    while (!is_it(scopes.back())) scopes.pop_back();
-    scopes.pop_back();
+    std::list<Open<T>>& objects = open_objects<T>();
+    const auto is_it = [&](const Open<T>& open) { return open.entry == entry; };
+    if (std::none_of(objects.begin(), objects.end(), is_it)) return;
+    while (!is_it(objects.back())) objects.pop_back();
+    objects.pop_back();
   }
 };
+
+// A class of Python whose objects are for `with` statements.
+template <class T, class Argument>
+void bind_block(nb::module_& m, const char* name, const char* argument, const char* text) {
+  using Bound = Block<T, Argument>;
+  const std::string enter = std::string("def __enter__(self) -> ") + name;
+  nb::class_<Bound>(m, name, text)
+      .def(nb::init<Argument>(), nb::arg(argument))
+      .def(
+          "__enter__",
+          [](nb::handle self) {
+            nb::inst_ptr<Bound>(self)->enter(here());
+            return nb::borrow(self);
+          },
+          nb::sig(enter.c_str()))
+      .def(
+          "__exit__", [](Bound& self, nb::handle, nb::handle, nb::handle) { self.leave(); }, nb::arg("type").none(),
+          nb::arg("error").none(), nb::arg("traceback").none());
+}
 
 }  // namespace
 
 void bind_scope(nb::module_& m) {
-  nb::class_<ScopeHandle>(m, "Scope",
-                          "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), profiles "
-                          "and the names of Variables. Scopes nest: \"encoder/layer3\".")
-      .def(nb::init<std::string>(), nb::arg("name"))
-      .def(
-          "__enter__",
-          [](nb::handle self) {
-            nb::inst_ptr<ScopeHandle>(self)->enter(here());
-            return nb::borrow(self);
-          },
-          nb::sig("def __enter__(self) -> Scope"))
-      .def(
-          "__exit__", [](ScopeHandle& self, nb::handle, nb::handle, nb::handle) { self.leave(); },
-          nb::arg("type").none(), nb::arg("error").none(), nb::arg("traceback").none());
+  bind_block<Scope, std::string>(m, "Scope", "name",
+                                 "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), "
+                                 "profiles and the names of Variables. Scopes nest: \"encoder/layer3\".");
+  bind_block<RandomPart, std::int64_t>(
+      m, "RandomPart", "number",
+      "with gs.RandomPart(rank): random ops that are built within it, dropout() included, draw for a part of a larger "
+      "tensor: part r of tensors [n, ...] gets the numbers that rows r * n to (r + 1) * n - 1 of the whole would get.");
 }
 
 }  // namespace graphsink::python

@@ -158,8 +158,8 @@ void bind_save(nb::module_& m) {
       .def(
           "__init__",
           [](SaveOptions* self, const FilePath& folder, std::int64_t every, int keep_newest, int keep_best,
-             std::string best, bool best_is_largest, std::size_t most_bytes_per_file, bool resumes, bool in_background,
-             const std::map<std::string, std::string>& metadata) {
+             std::string best, bool best_is_largest, std::size_t most_bytes_per_file, bool resumes, bool writes,
+             bool in_background, const std::map<std::string, std::string>& metadata) {
             new (self) SaveOptions{.folder = folder.path,
                                    .every = every,
                                    .keep_newest = keep_newest,
@@ -168,6 +168,7 @@ void bind_save(nb::module_& m) {
                                    .best_is_largest = best_is_largest,
                                    .most_bytes_per_file = most_bytes_per_file,
                                    .resumes = resumes,
+                                   .writes = writes,
                                    .in_background = in_background};
             self->metadata.insert(metadata.begin(), metadata.end());
           },
@@ -175,10 +176,12 @@ void bind_save(nb::module_& m) {
           nb::arg("keep_newest") = defaults.keep_newest, nb::arg("keep_best") = defaults.keep_best,
           nb::arg("best") = defaults.best, nb::arg("best_is_largest") = defaults.best_is_largest,
           nb::arg("most_bytes_per_file") = defaults.most_bytes_per_file, nb::arg("resumes") = defaults.resumes,
-          nb::arg("in_background") = defaults.in_background, nb::arg("metadata") = std::map<std::string, std::string>{},
+          nb::arg("writes") = defaults.writes, nb::arg("in_background") = defaults.in_background,
+          nb::arg("metadata") = std::map<std::string, std::string>{},
           "folder: where files \"step-000000001200.safetensors\" are written. every: steps from one to the next, 0 for "
           "the end only. keep_newest, keep_best: which files stay, the best by the metric `best`. resumes: goes on "
-          "from the newest file of the folder. in_background: a thread writes the file while steps run.");
+          "from the newest file of the folder. writes: False on all ranks but one of a training. in_background: a "
+          "thread writes the file while steps run.");
   nb::class_<Patience>(m, "Patience", "Ends a training whose evaluations no longer become better.")
       .def(
           "__init__",

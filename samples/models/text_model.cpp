@@ -55,6 +55,14 @@ Value learning_rate(Graph& graph, const TextTraining& options) {
   return cosine_schedule(graph, schedule);
 }
 
+// In the order of the groups.
+std::vector<Value> gradients_of(const Value& loss, const std::vector<ParameterGroup>& groups) {
+  std::vector<Arg> parameters;
+  for (const ParameterGroup& group : groups)
+    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+  return grad(loss, parameters);
+}
+
 }  // namespace
 
 TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64_t seed) {
@@ -89,8 +97,10 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
   AdamwOptions adamw_options{
       .lr = options.lr, .weight_decay = options.weight_decay, .gradients = {.clip_norm = options.clip_norm}};
   if (options.decay_steps > 0 || options.warmup > 0) adamw_options.lr = learning_rate(model.graph, options);
-  Optimizer optimizer = adamw(loss, groups, adamw_options);
-  model.graph.record("loss", loss);
+  const Sharing& sharing = options.sharing;
+  Optimizer optimizer = sharing.gradients ? apply(adamw_options, groups, sharing.gradients(gradients_of(loss, groups)))
+                                          : adamw(loss, groups, adamw_options);
+  model.graph.record("loss", sharing.loss ? sharing.loss(loss) : loss);
 
   std::int64_t places = training_characters(*text) - text_model.context;
   auto place = [places, seed = options.seed](std::int64_t i) {

@@ -56,6 +56,13 @@ TextModel gpt(std::int64_t vocabulary, const GptSizes& sizes, std::uint64_t seed
 // One of the above by name, at its default sizes. Throws Error for another name.
 TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64_t seed);
 
+// How processes share a training: what becomes of the gradients in front of the update, and of the loss that is shown.
+// Empty: one process trains.
+struct Sharing {
+  std::function<std::vector<Value>(const std::vector<Value>&)> gradients;
+  std::function<Value(const Value&)> loss;
+};
+
 struct TextTraining {
   std::int64_t batch = 64;
   double lr = 3e-3;              // at its highest
@@ -65,6 +72,7 @@ struct TextTraining {
   double clip_norm = 0;          // 0: none
   double dropout = 0;
   std::uint64_t seed = 1;
+  Sharing sharing = {};
 };
 
 // What train_text and graphsink-bench use for a model.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "ir/agreement.h"
 #include "ir/step_state.h"
 #include "ranks/collective.h"
@@ -147,6 +148,21 @@ void agree_body(const CpuArgs& a) {
 }
 
 }  // namespace
+
+void compare_calls(const CpuArgs& a) {
+  const Exchange exchange = exchange_of(a);
+  if (exchange.program != nullptr) return;
+  const BoundNode& node = bound_node(a);
+  const std::string mine =
+      described(node.op->name, a.attrs<CollectiveAttrs>(), std::span(node.types, at(node.inputs + node.outputs)));
+  const std::vector<std::string> all =
+      a.attrs<CollectiveAttrs>().group->all_texts(mine, {"a collective of an Eager", exchange.where});
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw Error(std::string(exchange.op), exchange.where,
+                  "rank 0 has called " + all[0] + ", and rank " + std::to_string(rank) + " " + all[rank],
+                  "call the same collectives in the same order on all ranks, with data of the same types");
+}
 
 const OpDef agree_op{.name = "agree",
                      .traits = {.host_effect = true},

@@ -46,6 +46,9 @@ inline Exchange exchange_of(const BodyArgs& a) {
 // The gradient of all_reduce() with AllReduceOptions::same_loss.
 std::vector<Value> gradient_of_same_loss(const GradArgs& g);
 
+// In an Eager, which has no plan that the ranks could compare beforehand: compares what all ranks are about to call.
+void compare_calls(const CpuArgs& a);
+
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const OpDef agree_op;
 

@@ -21,24 +21,10 @@ void take_own(const CpuArgs& a) {
     std::memcpy(a.out<std::byte>(0) + first, a.in<void>(0), std::min(in, out - first));
 }
 
-// An Eager has no plan that the ranks could compare beforehand.
-void compare_calls(const CpuArgs& a, const Exchange& exchange) {
-  const BoundNode& node = bound_node(a);
-  const std::string mine =
-      described(node.op->name, a.attrs<CollectiveAttrs>(), std::span(node.types, at(node.inputs + node.outputs)));
-  const std::vector<std::string> all = group_of(a).all_texts(mine, {"a collective of an Eager", exchange.where});
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw Error(std::string(exchange.op), exchange.where,
-                  "rank 0 has called " + all[0] + ", and rank " + std::to_string(rank) + " " + all[rank],
-                  "call the same collectives in the same order on all ranks, with data of the same types");
-}
-
 template <OpBody::Cpu body>
 void in_live_steps(const CpuArgs& a) {
   if (is_dead(a)) return take_own(a);
-  const Exchange exchange = exchange_of(a);
-  if (exchange.program == nullptr) compare_calls(a, exchange);
+  compare_calls(a);
   body(a);
 }
 

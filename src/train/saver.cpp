@@ -82,13 +82,7 @@ Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches,
       log_(log),
       where_(where),
       copies_in_background_(options.in_background) {
-  std::error_code code;
-  fs::create_directories(options_.folder, code);
-  if (code) {
-    throw Error(options_.folder.string(), where, "the folder cannot be made: " + code.message(),
-                "check SaveOptions::folder and the permissions of what it lies in", ErrorCode::io);
-  }
-  require_writable(path_of(0), where);
+  if (options_.writes) make_folder();
   copies_.variables = program_.variables(where);
   std::set<std::string> names;
   for (const Variable& variable : copies_.variables) {
@@ -109,6 +103,16 @@ Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches,
               "set SaveOptions::resumes to go on with it, or choose another folder");
 }
 
+void Saver::make_folder() {
+  std::error_code code;
+  fs::create_directories(options_.folder, code);
+  if (code) {
+    throw Error(options_.folder.string(), where_, "the folder cannot be made: " + code.message(),
+                "check SaveOptions::folder and the permissions of what it lies in", ErrorCode::io);
+  }
+  require_writable(path_of(0), where_);
+}
+
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
 }
@@ -122,6 +126,7 @@ fs::path Saver::path_of(std::int64_t steps) const {
 
 void Saver::list_files() {
   std::error_code code;
+  if (!options_.writes && !fs::exists(options_.folder, code)) return;  // the other process has not made it yet
   for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder, code)) {
     if (const auto steps = steps_of(entry.path().filename().string())) files_.push_back({entry.path(), *steps});
   }
@@ -196,6 +201,7 @@ bool Saver::is_among_best(double value) {
 }
 
 void Saver::save(const Progressed& progressed) {
+  if (!options_.writes) return;
   const auto found = progressed.evaluation.find(options_.best);
   const bool stays = options_.keep_best > 0 && found != progressed.evaluation.end() && is_among_best(found->second);
   if (!stays && !is_written_) {
@@ -305,6 +311,7 @@ void Saver::join() {
 }
 
 void Saver::finish(const Progressed& progressed) {
+  if (!options_.writes) return;
   launched();
   join();
   const File* last = files_.empty() ? nullptr : &files_.back();

@@ -31,8 +31,8 @@ struct Progressed {
 // uses that program while it writes, and the training's thread at all other times.
 class Saver {
  public:
-  // `batches` of an epoch of the loader. Makes the folder. Throws Error if it cannot be written to, and for Variables
-  // of one name.
+  // `batches` of an epoch of the loader. Makes the folder, if it is to write. Throws Error if it cannot be written to,
+  // and for Variables of one name.
   Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log, const Where& where);
   ~Saver();  // waits for the thread
   Saver(const Saver&) = delete;
@@ -42,7 +42,8 @@ class Saver {
   // file. Throws Error if a file does not fit the program or the loader.
   std::optional<Progressed> resume();
 
-  // All steps are over. Copies their state, which the thread writes once launched() was called, or writes it now.
+  // These do nothing if SaveOptions::writes is false. All steps are over. Copies their state, which the thread writes
+  // once launched() was called, or writes it now.
   void save(const Progressed& progressed);
   // The next launch was given to the device, which copies the Variables in front of it.
   void launched();
@@ -70,6 +71,7 @@ class Saver {
 
   std::filesystem::path path_of(std::int64_t steps) const;
   std::map<std::string, std::string, std::less<>> metadata_of(const Progressed& progressed) const;
+  void make_folder();
   void list_files();
   bool is_better(double a, double b) const;
   bool is_among_best(double value);                   // one that stays; notes it

@@ -1,6 +1,7 @@
 """Control flow with trees, bodies that throw, scopes, gradients and optimizers of trees."""
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -349,3 +350,37 @@ def test_loss_scales(device: gs.DeviceId) -> None:
     program = gs.compile(graph, device)
     program.run()
     assert v.read() == 0.5 and program.records("scale")[0] == 8
+
+
+# ---- RandomPart
+
+def test_parts_draw_what_the_whole_draws() -> None:
+    def mask(rows: int, part: int | None) -> np.ndarray:
+        g = gs.Graph()
+        x = g.input("x", np.float32, (rows, 3))
+        with gs.RandomPart(part) if part is not None else contextlib.nullcontext():
+            g.output("y", gs.dropout(x, 0.5))
+        program = gs.compile(g, target=gs.cpu(), seed=5)
+        program.write(x, np.ones((rows, 3), np.float32))
+        program.run()
+        return program.output("y").numpy()
+
+    whole = mask(8, None)
+    assert np.array_equal(np.concatenate([mask(4, 0), mask(4, 1)]), whole)
+    assert not np.array_equal(mask(4, 1), mask(4, 0))
+    with pytest.raises(gs.Error, match="-1"), gs.RandomPart(-1):
+        pass
+
+
+def test_a_norm_of_several_parts_clips() -> None:
+    """A function that makes the norm larger, as that of other ranks does, makes the update smaller."""
+    def step(norm_of_all: Callable[[gs.Value], gs.Value] | None) -> float:
+        g = gs.Graph()
+        w = gs.Variable("w", np.full(4, 2.0, np.float32))
+        gs.sgd(gs.sum(g.value(w) * 1.0), w, lr=1.0, clip_norm=1.0, norm_of_all=norm_of_all)
+        program = gs.compile(g, target=gs.cpu())
+        program.run()
+        program.sync()
+        return float(2.0 - w.read()[0])
+
+    assert step(lambda norm: norm * 2.0) == pytest.approx(step(None) / 2)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -238,7 +239,7 @@ class NoRanks : public RankBackend {
   void all_gather(Channel, const void*, void*, std::size_t) override {}
   void broadcast(Channel, void*, std::size_t, int) override {}
   bool is_done() override { return true; }
-  void give_up() override {}
+  std::vector<std::optional<std::string>> give_up(const std::string&, double) override { return {}; }
 
  private:
   int size_;

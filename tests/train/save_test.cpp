@@ -161,6 +161,30 @@ TEST_P(OnDevice, ATrainingThatGoesOnEndsWithTheSameBits) {
   }
 }
 
+// A process that does not write goes on from the files of another one.
+TEST_P(OnDevice, OneOfTwoProcessesWrites) {
+  const TemporaryDirectory directory;
+  const auto folder = directory / "shared";
+  TrainOptions writer = options_of(folder, false), reader = writer;
+  reader.save.writes = false;
+  writer.steps = reader.steps = 25;
+  const auto first = train_to_end(GetParam(), reader);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_EQ(train_to_end(GetParam(), writer), first);
+  const std::vector<std::string> files = files_in(folder);
+  reader.steps = writer.steps = kSteps;
+  reader.progress = std::tmpfile();
+  const auto last = train_to_end(GetParam(), reader);
+  EXPECT_EQ(files_in(folder), files);
+  std::rewind(reader.progress);
+  char line[200] = "";
+  EXPECT_TRUE(std::fgets(line, sizeof line, reader.progress) != nullptr &&
+              std::string_view(line).find("goes on at step 25") != std::string_view::npos)
+      << line;
+  std::fclose(reader.progress);
+  EXPECT_EQ(train_to_end(GetParam(), writer), last);
+}
+
 // The history that leads to the end: what each step before a kill saw, as far as a file holds it, and what came after.
 // Each sample of an epoch is in it once.
 TEST(SaveTest, ATrainingKilledAtAnyCallGoesOn) {

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""A training of several ranks that is killed goes on from its files: with as many ranks to the same bits, with fewer
+ranks nearly so.
+
+usage: resume.py TRAIN_TEXT MPIRUN [MPIRUN_ARGUMENT...]
+"""
+
+import array
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+STEPS, EVERY, RANKS = 48, 4, 4
+BOUND = 1e-3  # of a parameter, between 4 and 2 ranks, which add up in another order
+
+
+def start(ranks, folder, steps=STEPS):
+    options = f"--ranks --device cpu --steps {steps} --save-every {EVERY} --evaluate-on 200 --steps-per-launch 2".split()
+    command = [*MPIRUN, str(ranks), TRAIN_TEXT, *options, "--save", folder]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def train(ranks, folder, steps=STEPS):
+    with start(ranks, folder, steps) as mpirun:
+        output, _ = mpirun.communicate()
+    if mpirun.returncode:
+        raise AssertionError(output)
+    return output
+
+
+def steps_of(folder):
+    return sorted(int(path.stem.split("-")[1]) for path in pathlib.Path(folder).glob("step-*.safetensors"))
+
+
+def train_and_kill(folder, after):
+    """Kills one of the ranks as soon as there is a file of so many steps, while the training goes on."""
+    with start(RANKS, folder) as mpirun:
+        while mpirun.poll() is None and not any(steps >= after for steps in steps_of(folder)):
+            os.sched_yield()
+        listed = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(mpirun.pid)], capture_output=True, text=True, check=False)
+        ranks = [int(line.split()[0]) for line in listed.stdout.splitlines() if "train_text" in line]
+        if ranks:
+            try:
+                os.kill(random.choice(ranks), signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has ended
+        mpirun.communicate()
+    return mpirun.returncode != 0
+
+
+def parameters(folder):
+    data = (pathlib.Path(folder) / f"step-{STEPS:012}.safetensors").read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    values = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] == "F32" and "." not in name:
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            values[name] = array.array("f", data[begin:end])
+    return values
+
+
+class Resume(unittest.TestCase):
+    def test_a_killed_training_goes_on(self):
+        with tempfile.TemporaryDirectory() as directory:
+            whole, killed, fewer = (os.path.join(directory, name) for name in ("whole", "killed", "fewer"))
+            train(RANKS, whole)
+            kills = 0
+            for after in sorted(random.sample(range(EVERY, STEPS - EVERY), 3)):
+                kills += train_and_kill(killed, after)
+                if not os.path.exists(fewer) and steps_of(killed):
+                    shutil.copytree(killed, fewer)
+            self.assertGreater(kills, 0)
+            output = train(RANKS, killed)
+            self.assertEqual(output.count("goes on at step"), 1, output)  # rank 0 alone prints
+            name = f"step-{STEPS:012}.safetensors"
+            self.assertEqual(
+                (pathlib.Path(killed) / name).read_bytes(), (pathlib.Path(whole) / name).read_bytes()
+            )
+            train(2, fewer)
+            expected, seen = parameters(whole), parameters(fewer)
+            self.assertEqual(list(expected), list(seen))
+            self.assertTrue(expected)
+            for name, values in expected.items():
+                self.assertLess(max(abs(a - b) for a, b in zip(values, seen[name])), BOUND, name)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    TRAIN_TEXT, *MPIRUN = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1])
