@@ -108,6 +108,19 @@ TEST_P(ApplyGradients, UsesTheGradientsThatItIsGiven) {
   EXPECT_EQ(w.read().at(2), 2.75);
 }
 
+// A norm that is twice that of the gradients here clips them as half of the limit would.
+TEST_P(ApplyGradients, AreClippedByTheNormOfAll) {
+  const auto twice = [](const Value& norm) { return norm * 2.0; };
+  Problem whole, part;
+  const Optimizer expected =
+      apply(SgdOptions{.lr = 0.1, .gradients = {.clip_norm = 0.25}}, whole.parameters(), whole.gradients());
+  const Optimizer seen = apply(SgdOptions{.lr = 0.1, .gradients = {.clip_norm = 0.5, .norm_of_all = twice}},
+                               part.parameters(), part.gradients());
+  whole.g.record("norm", expected.gradient_norm * 2.0);
+  part.g.record("norm", seen.gradient_norm);
+  expect_same_bits(state_after(part, seen, GetParam(), sink), state_after(whole, expected, GetParam(), sink));
+}
+
 TEST_P(ApplyGradients, OfAScaledLossAreDividedByItsScale) {
   Graph g;
   Variable w("w", Tensor({half(1)})), scale("scale", Tensor::scalar(1024.0f));
@@ -161,6 +174,16 @@ TEST(ApplyGradients, WhatCannotBeMeantIsRefused) {
       {{"loss_scale.variable is f32[1]"},
        [&](Problem& p) { apply(SgdOptions{.gradients = {.loss_scale = scaled}}, p.parameters(), p.gradients()); }},
       {{"momentum is 2"}, [](Problem& p) { apply(SgdOptions{.momentum = 2}, p.parameters(), p.gradients()); }},
+      {{"norm_of_all", "one f32"},
+       [](Problem& p) {
+         const GradientOptions gradients{.clip_norm = 1.0, .norm_of_all = [](const Value&) { return Value(); }};
+         apply(SgdOptions{.gradients = gradients}, p.parameters(), p.gradients());
+       }},
+      {{"norm_of_all", "one f32"},
+       [](Problem& p) {
+         const auto wide = [](const Value& norm) { return cast(norm, f64); };
+         apply(SgdOptions{.gradients = {.clip_norm = 1.0, .norm_of_all = wide}}, p.parameters(), p.gradients());
+       }},
       {{"already assigned"},
        [](Problem& p) {
          assign(p.a, p.g.value(p.a) * 2.0);
