@@ -39,9 +39,9 @@ struct Line {
   std::string place;  // for people
 };
 
-// The collectives of a group, one to a line, with its place behind a tab.
-std::string text_of(const Agreement& agreement, const RankGroup& group) {
-  std::string text;
+// Which ranks agree on the steps, then the collectives of a group, one to a line, with its place behind a tab.
+std::string text_of(const Agreement& agreement, const RankGroup& group, const Voters& voters) {
+  std::string text = name_of(*voters.all) + "\t\n";
   for (const CollectiveUse& use : agreement.collectives) {
     const auto& attrs = use.attrs.as<CollectiveAttrs>();
     if (attrs.group.get() != &group) continue;
@@ -68,22 +68,24 @@ std::string described(const std::vector<Line>& lines, std::size_t number) {
   return line.what + (line.place.empty() ? "" : " (" + line.place + ")");
 }
 
-std::string difference(const std::vector<Line>& first, const std::vector<Line>& other, std::size_t rank,
-                       std::size_t number) {
-  return "number " + std::to_string(number) + " of rank 0 is " + described(first, number) + ", that of rank " +
-         std::to_string(rank) + " is " + described(other, number);
+// The first difference between two ranks; empty if there is none.
+std::string difference(const std::vector<Line>& first, const std::vector<Line>& other, const std::string& rank) {
+  for (std::size_t i = 1; i < std::max(first.size(), other.size()); ++i)
+    if (i >= first.size() || i >= other.size() || first[i].what != other[i].what)
+      return "number " + std::to_string(i - 1) + " of rank 0 is " + described(first, i) + ", that of rank " + rank +
+             " is " + described(other, i);
+  if (first[0].what == other[0].what) return "";
+  return "rank 0 agrees on steps with " + first[0].what + ", and rank " + rank + " with " + other[0].what +
+         ", because their plans have collectives of other groups, too";
 }
 
-// The first difference between the collectives of the ranks; empty if there is none. Each rank gets the same.
+// The same for all ranks, each of which gets the same.
 std::string difference(const std::vector<std::string>& texts) {
   const std::vector<Line> first = lines_of(texts[0]);
-  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    const std::vector<Line> other = lines_of(texts[rank]);
-    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i)
-      if (i >= first.size() || i >= other.size() || first[i].what != other[i].what)
-        return difference(first, other, rank, i);
-  }
-  return "";
+  std::string found;
+  for (std::size_t rank = 1; rank < texts.size() && found.empty(); ++rank)
+    found = difference(first, lines_of(texts[rank]), std::to_string(rank));
+  return found;
 }
 
 // Compares the collectives of the ranks of each group, for a plan that they have not compared before: a rank may bind
@@ -93,7 +95,7 @@ Prepared compare_plans(const PrepareArgs& p) {
   auto voters = std::make_shared<const Voters>(voters_of(agreement, p.where));
   std::string problem;
   for (RankGroup* group : voters->groups) {
-    const std::string mine = text_of(agreement, *group);
+    const std::string mine = text_of(agreement, *group, *voters);
     if (group->has_agreed_on(mine)) continue;
     const std::string found = difference(group->all_texts(mine, {"bind", p.where}));
     if (found.empty()) {
@@ -103,8 +105,9 @@ Prepared compare_plans(const PrepareArgs& p) {
     }
   }
   if (problem.empty()) return {std::move(voters), 0};
-  throw Error("bind", p.where, problem,
-              "build the same collectives in the same order on all ranks, and write data of the same sizes");
+  throw Error(
+      "bind", p.where, problem,
+      "build the same collectives in the same order on all ranks, of equal groups, and write data of the same sizes");
 }
 
 // --- steps

@@ -32,6 +32,13 @@ void add_once(std::vector<RankGroup*>& all, RankGroup* group) {
 
 }  // namespace
 
+std::string name_of(const RankGroup& group) {
+  std::string name = std::to_string(group.size()) + " ranks";
+  for (const GroupOrigin* from = &group.origin(); from->whole != nullptr; from = &from->whole->origin())
+    name += " of the group of colour " + std::to_string(from->color) + " of split " + std::to_string(from->split);
+  return name;
+}
+
 Voters voters_of(const Agreement& agreement, const Where& where) {
   Voters voters;
   for (const CollectiveUse& use : agreement.collectives)

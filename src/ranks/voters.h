@@ -1,6 +1,7 @@
 // The groups of ranks that run a plan together.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "graphsink/error.h"
@@ -19,5 +20,8 @@ struct Voters {
 
 // Throws Error where the groups are parts of different ones.
 Voters voters_of(const Agreement& agreement, const Where& where);
+
+// Equal for the same group on all of its ranks alone.
+std::string name_of(const RankGroup& group);
 
 }  // namespace graphsink

@@ -211,6 +211,21 @@ TEST_P(Groups, AnotherOrderWithinAGroupIsNamed) {
   EXPECT_TRUE(has(problem, "that of rank 1 is all_to_all")) << problem;
 }
 
+// Where groups are uneven, some ranks have one group where others have two.
+TEST_P(Groups, RanksThatAgreeWithOthersAreNamed) {
+  if (ranks() != 3) return;
+  Graph g;
+  const Value x = g.input("x", f32, Shape{4});
+  g.output("y", all_reduce(all_reduce(x, row()), column()));
+  Program program = compile(g);
+  program.write(x, Tensor::full(f32, {4}, 1.0));
+  const std::string problem = problem_of([&] { program.run(sink); });
+  EXPECT_TRUE(has(problem,
+                  "rank 0 agrees on steps with 3 ranks, and rank 1 with 2 ranks of the group of colour 0 of "
+                  "split "))
+      << problem;
+}
+
 // A group whose ranks bind another plan does not wait for the others.
 TEST_P(Groups, RowsMayHaveOtherSizes) {
   Graph g;
