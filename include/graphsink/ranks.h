@@ -106,7 +106,8 @@ enum class Reduction : std::uint8_t { sum, mean, max };
 struct AllReduceOptions {
   Reduction reduction = Reduction::sum;
   // All ranks compute one and the same loss from the result, as in tensor parallelism, and the gradient is that of this
-  // loss, not of the sum of as many equal losses: of a sum it passes as it is. reduce_scatter() does not know it.
+  // loss, not of the sum of as many equal losses: of a sum it passes as it is. Only all_reduce() of sums and means has
+  // it.
   bool same_loss = false;
 };
 // Combines the elements of all ranks, element by element; every rank gets the result, of the type of `x`. The gradient

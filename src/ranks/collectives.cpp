@@ -142,6 +142,7 @@ void infer_reduce_scatter(InferArgs& a) {
   const auto& attrs = a.attrs<CollectiveAttrs>();
   check_reduction(a);
   if (attrs.reduction == Reduction::max) a.fail("has no maximum", "use all_reduce(), and take a part of the result");
+  if (attrs.same_loss) a.fail("has no gradient of one loss", "use leave_parallel(), and take a part of the result");
   const std::int64_t size = first_axis(a, attrs.group->size());
   a.out(a.in(0).dtype, with_first(a.in(0).shape, size / attrs.group->size()));
 }
@@ -247,7 +248,7 @@ Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {
 }
 Value all_gather(Arg x, const Comm& comm) { return collective(kAllGather, x, {comm.group()}); }
 Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options) {
-  return collective(kReduceScatter, x, {comm.group(), options.reduction});
+  return collective(kReduceScatter, x, {comm.group(), options.reduction, 0, options.same_loss});
 }
 Value broadcast(Arg x, const Comm& comm, int root) {
   return collective(kBroadcast, x, {comm.group(), Reduction::sum, root});

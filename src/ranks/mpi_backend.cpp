@@ -50,6 +50,7 @@ class MpiLibrary {
   // A rank has not come to an exchange, and MPI_Finalize() would wait for it, too. mpirun ends the other processes when
   // one ends without that call.
   void give_up() { has_given_up_ = true; }
+  bool has_given_up() const { return has_given_up_; }
 
  private:
   int level_ = MPI_THREAD_SINGLE;
@@ -120,7 +121,8 @@ class MpiBackend : public RankBackend {
   ~MpiBackend() override {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
-    if (is_finalized || has_given_up_) return;  // MPI_Comm_free() would wait for an exchange that others have left
+    // MPI_Comm_free() would wait for an exchange that others have left, or for ranks that have ended.
+    if (is_finalized || mpi_library().has_given_up()) return;
     MPI_Comm_free(&texts_);
     MPI_Comm_free(&elements_);
     MPI_Comm_free(&words_);
@@ -153,7 +155,6 @@ class MpiBackend : public RankBackend {
     return flag != 0;
   }
   std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) override {
-    has_given_up_ = true;
     mpi_library().give_up();
     auto* told = new LastWords(words_, rank_, size_, words);
     const std::chrono::steady_clock::time_point end =
@@ -184,7 +185,6 @@ class MpiBackend : public RankBackend {
   MPI_Comm texts_ = MPI_COMM_NULL, elements_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   int rank_ = 0, size_ = 1;
-  bool has_given_up_ = false;
 };
 
 }  // namespace

@@ -107,6 +107,7 @@ void check_operands(const std::vector<Variable>& parameters, const std::vector<V
         std::to_string(gradients.size()) + " gradients for " + std::to_string(parameters.size()) + " parameters",
         "pass one for each parameter, in their order");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (gradients[i].eager()) throw Error(kCall, where, "the gradients are Values of an Eager", "build a Graph");
     const TensorType wanted = parameters[i].type(), seen = gradients[i].type(where);
     const bool is_16_bit = wanted.dtype == f16 || wanted.dtype == bf16;
     if (seen.shape != wanted.shape || (seen.dtype != wanted.dtype && !(is_16_bit && seen.dtype == f32)))
@@ -116,8 +117,6 @@ void check_operands(const std::vector<Variable>& parameters, const std::vector<V
     if (!is_float(wanted.dtype))
       throw Error(kCall, where, "\"" + parameters[i].name() + "\" is " + to_string(wanted), "train floats");
   }
-  if (gradients[0].graph() == nullptr)
-    throw Error(kCall, where, "the gradients are Values of an Eager", "build a Graph");
   if (gradients[0].graph()->current_region != 0)
     throw Error(kCall, where, "in the body of a loop or branch", "call it outside, or apply() with average() inside");
 }

@@ -301,7 +301,21 @@ std::vector<Value> drawn(const Value& x) {
                       },
                       {.iterations = 3})
                      .state[0];
-  return {dropped, uniform, normal, whole, chosen, wide, looped, grad(sum(dropped * dropped), {x})[0]};
+  Value again = scan({x}, {},
+                     [](const Values& s, const Values&) {
+                       return Scan{{dropout(s[0] * s[0], 0.25)}, {}};
+                     },
+                     {.iterations = 4, .recompute = true})
+                    .state[0];
+  return {dropped,
+          uniform,
+          normal,
+          whole,
+          chosen,
+          wide,
+          looped,
+          grad(sum(dropped * dropped), {x})[0],
+          grad(sum(again), {x})[0]};
 }
 
 // Parts with a size that is no multiple of a block, and with one that is.

@@ -1,6 +1,7 @@
 // Groups that Comm::split() makes: their ranks, plans with several groups, and steps that fail.
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -271,6 +272,26 @@ TEST(GroupsRefuse, ThoseWithoutACommonOne) {
   const std::string problem = problem_of([&] { program.run(sink); });
   EXPECT_TRUE(has(problem, "not parts of one group")) << problem;
   EXPECT_THROW((void)two.split(0), Error);
+}
+
+// Run alone, by four ranks of which the last never comes: see tests/CMakeLists.txt. Rank 0 has no group with it, and
+// waits for those that have, in a collective or where all agree.
+TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
+  const Comm all = mpi_world({.patience_s = 2});
+  const Comm rows = all.split(me() / 2), columns = all.split(me() % 2);
+  Graph g;
+  const Value x = g.input("x", f32, Shape{2});
+  g.output("y", all_reduce(all_reduce(x, rows), columns));
+  Program program = compile(g, {.target = cpu()});
+  program.write(x, Tensor::full(f32, {2}, 1.0));
+  program.run(sink);
+  program.sync();
+  if (me() == 3) return;
+  const std::string problem = problem_of([&] {
+    program.run(sink);
+    program.sync();
+  });
+  std::cout << "seen by rank " + std::to_string(me()) + ": " + problem + "\n" << std::flush;
 }
 
 }  // namespace groups_test

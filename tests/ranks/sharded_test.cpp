@@ -187,6 +187,9 @@ TEST(ShardedStates, RefuseOtherGradients) {
   refused({gradients[0], gradients[1]});
   refused({gradients[1], gradients[0], gradients[2]});
   refused({});
+  refused({Value(), gradients[1], gradients[2]});
+  Eager eager;
+  refused({gradients[0], eager.tensor(Tensor(f32, {7})), gradients[2]});
   refused(gradients, {.bucket_bytes = 0});
 }
 

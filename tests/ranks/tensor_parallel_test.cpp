@@ -267,6 +267,9 @@ TEST(TensorParallelRefuses, WhatItCannotTake) {
   EXPECT_THROW((void)cross_entropy_parallel(whole, whole, world()), Error);
   EXPECT_THROW((void)cross_entropy_parallel(1.0, whole, world()), Error);
   EXPECT_THROW((void)all_reduce(x, world(), {.reduction = Reduction::max, .same_loss = true}), Error);
+  const Value rows = g.input("rows", f32, Shape{12});
+  EXPECT_NO_THROW((void)reduce_scatter(rows, world()));
+  EXPECT_THROW((void)reduce_scatter(rows, world(), {.same_loss = true}), Error);
 }
 
 TEST(TensorParallelOfOneRank, AddsNoNode) {
