@@ -374,8 +374,8 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options 
 // from [low, high); rounding may give `high` itself. random_normal draws from a normal distribution. The numbers depend
 // only on the program's seed, the step, the number of the node in the graph and the iterations of the loops around it,
 // of which there may be two; a loop with `recompute` counts twice. They are the same in every mode; uniform numbers are
-// the same on every device, and normal numbers may differ there in the last bits. Throws Error unless low <= high and
-// deviation >= 0.
+// the same on every device, and normal numbers may differ there in the last bits. For a part of a tensor, such as the
+// rows of one rank, see RandomPart. Throws Error unless low <= high and deviation >= 0.
 //
 // Nodes are numbered as the functions of ops.h are called. C++ does not say in which order the operands of one
 // expression are evaluated: of f(dropout(x, 0.5), dropout(y, 0.5)), g++ on x86-64 makes the last dropout first, clang
