@@ -19,6 +19,7 @@ enum class StepError : std::int32_t {
   body,        // an index that is the number of no body of a switch_
   size,        // the number of elements that were found, for which the result has no room
   stopped,     // number of the stop_when() whose condition held in a step that was committed
+  other_rank,  // the rank on which the step failed, and why: the number names both
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);

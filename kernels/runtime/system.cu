@@ -1,5 +1,6 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
-// calls, check_device for failures on a further device, tell_step shows the host how the step stands.
+// calls, check_device for failures on a further device, check_ranks for those on other ranks, tell_step shows the host
+// how the step stands.
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -244,6 +245,29 @@ const OpDef check_device_op{.name = "check_device",
                             .prepare = load_kernels<read_step_block>,
                             .bodies = {check_device_cuda}};
 
+// --- check_ranks
+
+// A rank that failed in an earlier step has told of it then, and this one follows that step, too.
+__global__ void read_step_blocks(const StepState* all, int ranks, int node, StepState* step) {
+  wait_for_inputs();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const StepState& theirs = all[rank];
+    if (theirs.ok != 0 || theirs.error_node < 0) continue;
+    fail_step(step, node, StepError::other_rank, packed({rank, theirs.error, theirs.error_index}));
+    return;
+  }
+}
+
+void check_ranks_cuda(CudaArgs& a) {
+  const auto ranks = static_cast<int>(a.in_type(0).bytes() / sizeof(StepState));
+  a.launch(read_step_blocks, Extent{}, Extent{}, 0, a.in<StepState>(0), ranks, a.attrs<NodeAttrs>().id, state_of(a));
+}
+
+const OpDef check_ranks_op{.name = "check_ranks",
+                           .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host
+                           .prepare = load_kernels<read_step_blocks>,
+                           .bodies = {check_ranks_cuda}};
+
 // --- tell_step
 
 __global__ void copy_step_block(const StepState* step, StepState* to) {
@@ -261,9 +285,9 @@ const OpDef tell_step_op{.name = "tell_step",
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op,        &end_op,          &store_op, &check_op,    &check_host_op,
-                                  &check_device_op, &tell_step_op,    &clear_op, &store_at_op, &slice_at_op,
-                                  fused_ops,        fused_kernel_ops, &lap_op,   kFusionRules};
+  static constexpr SystemOps kOps{&begin_op,        &end_op,         &store_op,        &check_op, &check_host_op,
+                                  &check_device_op, &check_ranks_op, &tell_step_op,    &clear_op, &store_at_op,
+                                  &slice_at_op,     fused_ops,       fused_kernel_ops, &lap_op,   kFusionRules};
   return kOps;
 }
 

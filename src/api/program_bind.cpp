@@ -70,9 +70,13 @@ void Program::Impl::watch_host_ops() {
   std::string loops;
   for (const Node& node : graph_.nodes)
     if (node.op == &while_op) loops += (loops.empty() ? "while_ (" : ", while_ (") + to_string(node.where) + ")";
-  if (watch_ || (!has_any && loops.empty()) || options_.limits.host_op_patience.count() <= 0) return;
+  const bool is_asked = (has_any || !loops.empty()) && options_.limits.host_op_patience.count() > 0;
+  rank_wait_ = exchanges_on_device_ ? shapes_.current()->bound.rank_wait() : nullptr;
+  if (watch_ || !(is_asked || rank_wait_)) return;
   try {
-    watch_.emplace(running_calls_, runner_.launches(), std::move(loops), options_.limits.host_op_patience, log_);
+    watch_.emplace(running_calls_, runner_.launches(), std::move(loops),
+                   is_asked ? options_.limits.host_op_patience : std::chrono::milliseconds(0), log_,
+                   WatchedRanks{rank_wait_, &status_.progress().records});
   } catch (const std::system_error& e) {
     log_.warn({"nobody watches ops on the host and loops, there is no thread for it: ", e.what()});
   }

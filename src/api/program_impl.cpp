@@ -17,6 +17,14 @@ namespace {
 // How often a step is run again before one of its results must have the size that was planned for.
 constexpr std::int64_t kMostTries = 100;
 
+// Whether ranks exchange values on the device. All of them must then issue a step in the same way, which must not
+// depend on what one of them measures.
+bool exchange_on_device(const GraphData& graph, const Target& target) {
+  return target.separate_memory && std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+           return node.op->traits.agree != nullptr && body_for(*node.op, target.id.kind, target.sm) != nullptr;
+         });
+}
+
 }  // namespace
 
 Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Where& where)
@@ -32,7 +40,10 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
       records_(log_),
       inputs_(graph_, session_.device(), session_.shared_device(), session_.shared_stream()),
       has_result_sizes_(inputs_.have_result_sizes()),
-      capture_policy_(inputs_.have_open_dimensions(), options.tuning.capture_after),
+      exchanges_on_device_(exchange_on_device(graph_, session_.device().target())),
+      capture_policy_(inputs_.have_open_dimensions(), exchanges_on_device_
+                                                          ? std::max<std::int64_t>(options.tuning.capture_after, 1)
+                                                          : options.tuning.capture_after),
       runner_(session_, status_, capture_policy_, log_,
               [this](ShapeEntry& entry, const CapturedGraph& captured) {
                 if (options_.guards.arguments) argument_audit_.examine(entry, captured);
@@ -222,6 +233,8 @@ void Program::Impl::refuse_effects() const {
 
 void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, OpClock* clock, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
+  if (rank_wait_) rank_wait_->require_whole();
+  if (mode == automatic && exchanges_on_device_) mode = sink;
   if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
   const HostWatch::Wait waits(watch());
   try {

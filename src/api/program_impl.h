@@ -146,7 +146,8 @@ class Program::Impl final : private Allocator {
   CallersMemory callers_memory_;
   Records records_;
   Inputs inputs_;
-  const bool has_result_sizes_;  // that depend on data, without an upper bound
+  const bool has_result_sizes_;     // that depend on data, without an upper bound
+  const bool exchanges_on_device_;  // ranks exchange values on the device
   CapturePolicy capture_policy_;
   StepRunner runner_;
   ProgramShapes shapes_;
@@ -155,9 +156,10 @@ class Program::Impl final : private Allocator {
   NodeNamesFile node_names_;
   ReplayAudit replay_audit_;
   std::unique_ptr<OpClock> op_clock_;  // clock of the last time_ops(), if that failed: its steps may still be running
-  std::optional<HostWatch> watch_;     // once a plan has ops on the host or loops; gone before what it looks at
-  bool is_in_callers_graph_ = false;   // a step was captured by enqueue()
-  bool is_unsettled_ = false;          // issuing failed half-way: streams may be busy that stream() does not wait for
+  std::shared_ptr<const RankWait> rank_wait_;  // null if the plan that was bound last exchanges on no device
+  std::optional<HostWatch> watch_;             // once a plan has ops on the host or loops; gone before what it looks at
+  bool is_in_callers_graph_ = false;           // a step was captured by enqueue()
+  bool is_unsettled_ = false;  // issuing failed half-way: streams may be busy that stream() does not wait for
 };
 
 }  // namespace graphsink

@@ -13,6 +13,7 @@ void Program::Impl::sync(const Where& where) {
   settle();
   device().wait(stream());
   runner_.note_all_over();
+  if (rank_wait_) rank_wait_->require_whole();
   status_.report(where);
   variables_.require_whole();
 }

@@ -1,6 +1,7 @@
 // Agreement: the collectives of a plan, which all ranks of a group must have in common to run it together.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "graphsink/attrs.h"
@@ -20,9 +21,23 @@ struct CollectiveUse {
   bool is_in_body = false;  // in the body of a loop or branch
 };
 
-// Attributes of the node of OpTraits::agree: the collectives of the plan, in the order in which they run.
+// Attributes of the node of OpTraits::agree: the collectives of the plan, in the order in which they run. The CPU body
+// of the op has no output; input 0 is a copy of the step block where the target has memory of its own. A CUDA body has
+// one output and no input: it gathers the step blocks of all ranks.
 struct Agreement {
   std::vector<CollectiveUse> collectives;
+};
+
+// How long a rank waits for the others in collectives on a device: Prepared::data of the node of OpTraits::agree there,
+// as a pointer to this.
+class RankWait {
+ public:
+  virtual ~RankWait() = default;
+  virtual std::chrono::nanoseconds patience() const = 0;
+  // For a thread that sees that a step has not ended in time. Its collectives end, with anything as their results.
+  virtual void give_up() const = 0;
+  // Throws Error if a wait was given up: nobody knows what the other ranks have received.
+  virtual void require_whole() const = 0;
 };
 
 }  // namespace graphsink

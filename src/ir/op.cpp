@@ -15,6 +15,7 @@
 #include "base/number_text.h"
 #include "ir/bound_node.h"
 #include "ir/graph_data.h"
+#include "ir/step_state.h"
 
 namespace graphsink {
 
@@ -34,6 +35,11 @@ std::string to_string(StepError error, std::int64_t index) {
       return "it found " + std::to_string(index) + " elements, and its result has no room for them";
     case StepError::stopped:
       return "its condition held";
+    case StepError::other_rank: {
+      const ErrorOfRank why = unpacked(index);
+      return "the step failed on rank " + std::to_string(why.rank) + ": " +
+             (why.error == StepError::unknown ? "an op failed" : to_string(why.error, why.index));
+    }
     case StepError::unknown:
       break;
   }

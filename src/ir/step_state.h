@@ -31,4 +31,20 @@ struct StepState : StepBlock {
   std::int64_t size = 0;
 };
 
+// StepBlock::error_index of a step that failed on another rank: which rank that is, and why it failed there. The index
+// of that reason keeps its lowest 40 bits and its sign, and the rank 16 bits.
+struct ErrorOfRank {
+  int rank = 0;
+  StepError error = StepError::unknown;
+  std::int64_t index = 0;
+};
+constexpr std::int64_t packed(const ErrorOfRank& why) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(why.index) << 24 |
+                                   (static_cast<std::uint64_t>(why.error) & 0xff) << 16 |
+                                   (static_cast<std::uint64_t>(why.rank) & 0xffff));
+}
+constexpr ErrorOfRank unpacked(std::int64_t error_index) {
+  return {static_cast<int>(error_index & 0xffff), static_cast<StepError>(error_index >> 16 & 0xff), error_index >> 24};
+}
+
 }  // namespace graphsink

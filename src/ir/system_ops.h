@@ -30,6 +30,9 @@ struct SystemOps {
   const OpDef* check_host = nullptr;
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
+  // Fails the step if it failed on another rank. Input 0: the step blocks of all ranks in their order, StepState as
+  // bytes. NodeAttrs names the node that is reported.
+  const OpDef* check_ranks = nullptr;
   // Copies the step block to the output, StepState as bytes.
   const OpDef* tell_step = nullptr;
   // The stacks of loops. No inputs; the output becomes zeros.

@@ -2,6 +2,7 @@
 #include <bit>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/at.h"
 #include "ir/agreement.h"
@@ -105,12 +106,10 @@ class Lowering {
   }
 
   // The ranks agree on the step after all else that may fail it. Where the target has memory of its own, they do so on
-  // the host, with a copy of the step block.
+  // the host, with a copy of the step block, unless all collectives run on the device.
   void agree_with_ranks() {
-    const CollectiveUse& first = agreement_.collectives.front();
-    PlanNode agree = system_node(first.op->traits.agree, {}, first.where);
-    agree.id = first.id;
-    agree.is_last_of_all = true;
+    if (plan_.target().separate_memory && collectives_on_device_) return agree_on_device();
+    PlanNode agree = agree_node();
     if (plan_.target().separate_memory) {
       const TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}};
       PlanNode tell = system_node(system_.tell_step, {}, Where());
@@ -126,6 +125,36 @@ class Lowering {
     }
     agree.attrs = std::move(agreement_);
     add_call(0, std::move(agree));
+  }
+
+  PlanNode agree_node() const {
+    const CollectiveUse& first = agreement_.collectives.front();
+    PlanNode agree = system_node(first.op->traits.agree, {}, first.where);
+    agree.id = first.id;
+    agree.is_last_of_all = true;
+    return agree;
+  }
+
+  // The step blocks of all ranks come together on the device. That of this rank tells by then what
+  // has failed on the host.
+  void agree_on_device() {
+    if (std::exchange(host_work_, false)) {
+      PlanNode check = system_node(system_.check_host, {}, Where());
+      check.is_last_of_all = true;
+      add_call(0, std::move(check));
+    }
+    PlanNode agree = agree_node();
+    agree.attrs = std::move(agreement_);
+    InferArgs infer(agree.op->name, {}, agree.attrs, agree.where);
+    agree.op->infer(infer);
+    const TensorType all = infer.outputs().at(0);
+    const int blocks = values_.add_buffer(Storage::arena, all.bytes());
+    add_operand(agree, blocks, all);
+    PlanNode check = system_node(system_.check_ranks, NodeAttrs{agree.id}, agree.where);
+    add_operand(check, blocks, all);
+    check.inputs = 1;
+    add_call(0, std::move(agree));
+    add_call(0, std::move(check));
   }
 
   void check_further_devices() {
@@ -194,8 +223,10 @@ class Lowering {
     }
     if (node.op->traits.only_views) return;
     host_work_ = host_work_ || lowered.on_host;
-    if (node.op->traits.agree != nullptr)
+    if (node.op->traits.agree != nullptr) {
       agreement_.collectives.push_back({node.op, node.attrs, lowered.types, node.where, node.origin, sequence != 0});
+      collectives_on_device_ = collectives_on_device_ && !lowered.on_host;
+    }
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
       PlanNode check = system_node(system_.check, NodeAttrs{node.origin}, node.where);
@@ -441,6 +472,7 @@ class Lowering {
   std::vector<Commit> commits_;
   bool host_work_ = false;
   Agreement agreement_;
+  bool collectives_on_device_ = true;  // all of them
 };
 
 }  // namespace

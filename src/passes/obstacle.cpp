@@ -8,6 +8,9 @@ Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, 
             "give its OpDef a CUDA body"};
   const OpTraits traits = launch_traits(target, op, on_host);
   if (traits.capturable && traits.allowed_in_bodies) return {};
+  if (traits.agree != nullptr && traits.capturable)
+    return {&op, where, on_host, "exchanges values on the device, by a library that conditional nodes may not hold",
+            "move it out of the loop or branch"};
   return {&op, where, on_host,
           traits.capturable ? "is declared as not allowed in the body of a conditional node"
                             : "is declared as not capturable",

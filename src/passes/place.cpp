@@ -43,7 +43,7 @@ class Placing {
     return node.is_live && !is_source(*node.op) && node.bodies.empty();
   }
 
-  // Collectives use the host as a transport only: they should not draw their neighbours there.
+  // Collectives on the host use it as a transport only: they should not draw their neighbours there.
   static bool is_collective(const IrNode& node) { return node.op->traits.agree != nullptr; }
 
   bool has_device_body(const OpDef& op, int device = 0) const {
@@ -84,6 +84,8 @@ class Placing {
       throw Error(name, node.where, "commits Variables and has no CUDA body", "give its OpDef a CUDA body");
     if (!has_cuda) return Side::there;
     if (!has_cpu || commits) return Side::here;
+    // All ranks must exchange values in the same way, whatever is cheapest for one.
+    if (is_collective(node)) return wanted(node) == Placement::Kind::cpu ? Side::there : Side::here;
     if (wanted(node) == Placement::Kind::cpu) return Side::there;
     // The body of a conditional node must not contain host nodes. So every node that can run on the device stays there.
     return wanted(node) == Placement::Kind::device || node.region != 0 ? Side::here : Side::either;
@@ -122,7 +124,7 @@ class Placing {
         const Placement& placement = node.placement;
         if (placement.kind == Placement::Kind::device && placement.device == device) side_[id] = Side::there;
         bool is_free = placement.kind == Placement::Kind::anywhere && wanted(node) == Placement::Kind::anywhere &&
-                       node.region == 0 && !writes_variables(*node.op, node.inputs.size()) &&
+                       node.region == 0 && !writes_variables(*node.op, node.inputs.size()) && !is_collective(node) &&
                        has_device_body(*node.op, device);
         if (is_free) side_[id] = Side::either;
         is_used = is_used || side_[id] == Side::there;

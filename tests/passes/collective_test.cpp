@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "base/at.h"
+#include "graphsink/cuda.h"
 #include "graphsink/graphsink.h"
 #include "ir/agreement.h"
+#include "ir/step_state.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
+#include "passes/plan_queries.h"
 #include "test_ops.h"
 
 namespace graphsink::collective_test {
@@ -83,6 +86,78 @@ TEST(Collective, DoesNotDrawItsNeighboursToTheHost) {
   const Plan plan = plan_for(Target::cuda13());
   for (const PlanNode& node : plan.nodes)
     EXPECT_EQ(node.on_host, node.op == &exchange_op || node.op == &agree_op) << node.op->name;
+}
+
+// Collectives with a CUDA body stay on the device, where the ranks agree as well.
+void no_cuda_body(CudaArgs&) {}
+void infer_blocks(InferArgs& a) { a.out(DType::u8, {4 * static_cast<std::int64_t>(sizeof(StepState))}); }
+const OpDef agree_there_op{
+    .name = "agree", .infer = infer_blocks, .traits = {.host_effect = true}, .bodies = {no_body, no_cuda_body}};
+const OpDef exchange_there_op{.name = "exchange",
+                              .infer = testing::infer_like_first,
+                              .traits = {.host_effect = true, .allowed_in_bodies = false, .agree = &agree_there_op},
+                              .bodies = {no_body, no_cuda_body}};
+
+Plan plan_there(bool has_host_op, const PlanOptions& options = {}) {
+  Graph g;
+  const Value x = g.input("x", f32, {256}), index = g.input("index", i32, {4});
+  g.output("rows", gather(tanh(x), index));
+  const Variable w("w", Tensor(f32, {256}));
+  const Value first = emit(exchange_there_op, {mul(x, 2.0)})[0];
+  g.assign(w, emit(exchange_there_op, {relu(first)})[0]);
+  if (has_host_op) g.output("y", emit(testing::cpu_plus_one, {x})[0]);
+  return make_plan(g, Target::cuda13(), system_ops(), {}, options);
+}
+
+TEST(CollectiveOnADevice, NothingCrossesTheHost) {
+  const Plan plan = plan_there(false);
+  for (const PlanNode& node : plan.nodes) EXPECT_FALSE(node.on_host) << node.op->name;
+  EXPECT_TRUE(sinks_whole(plan));
+  EXPECT_FALSE(plan.loop_over_steps);
+  EXPECT_EQ(position(plan, "tell_step"), -1);
+  EXPECT_EQ(position(plan, "check_host"), -1);
+  expect_after_all(plan, "agree");
+  EXPECT_EQ(position(plan, "check_ranks"), position(plan, "agree") + 1);
+  EXPECT_GT(position(plan, "store"), position(plan, "check_ranks"));
+  const Task& check = plan.tasks[at(plan.sequences[0].tasks[at(position(plan, "check_ranks"))])];
+  const PlanNode& node = plan.nodes[at(check.node)];
+  EXPECT_EQ(node.types, (std::vector<TensorType>{{DType::u8, {4 * static_cast<std::int64_t>(sizeof(StepState))}}}));
+  const auto reason = std::find_if(plan.reasons.begin(), plan.reasons.end(), [](const Reason& each) {
+    return each.what == "several steps take several launches";
+  });
+  ASSERT_NE(reason, plan.reasons.end());
+  EXPECT_EQ(reason->why, "exchange exchanges values on the device, by a library that conditional nodes may not hold");
+}
+
+// The other ranks hear of a failed host op, too.
+TEST(CollectiveOnADevice, TheRanksAgreeOnWhatFailedOnTheHost) {
+  const Plan plan = plan_there(true);
+  expect_after_all(plan, "check_host");
+  expect_after_all(plan, "agree");
+  EXPECT_GT(position(plan, "agree"), position(plan, "check_host"));
+}
+
+TEST(CollectiveOnADevice, MayBePlacedOnTheHostByDefault) {
+  const Plan plan = plan_there(false, {.default_placement = on_cpu});
+  for (const PlanNode& node : plan.nodes) {
+    const bool is_collective = node.op == &exchange_there_op || node.op == &agree_there_op;
+    EXPECT_TRUE(!is_collective || node.on_host) << node.op->name;
+  }
+  EXPECT_EQ(position(plan, "check_ranks"), -1);
+  EXPECT_GT(position(plan, "agree"), position(plan, "tell_step"));
+}
+
+TEST(ErrorOfRank, KeepsRankReasonAndIndex) {
+  for (const std::int64_t index : {std::int64_t{0}, std::int64_t{7}, std::int64_t{-9}, std::int64_t{1} << 38}) {
+    const ErrorOfRank why = unpacked(packed({300, StepError::index, index}));
+    EXPECT_EQ(why.rank, 300);
+    EXPECT_EQ(why.error, StepError::index);
+    EXPECT_EQ(why.index, index);
+  }
+  EXPECT_EQ(to_string(StepError::other_rank, packed({2, StepError::index, -9})),
+            "the step failed on rank 2: index -9 lies outside the axis");
+  EXPECT_EQ(to_string(StepError::other_rank, packed({1, StepError::unknown, 0})),
+            "the step failed on rank 1: an op failed");
 }
 
 TEST(Collective, NobodyAgreesWithoutOne) {

@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "base/trace.h"
+#include "ir/agreement.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
 #include "passes/plan_queries.h"
@@ -172,6 +173,15 @@ void BoundPlan::refresh(std::size_t index, std::uint64_t version, DeviceQueue& d
   const InvariantCopy& copy = plan_->invariant_copies[index];
   device.copy(stream, address(copy.destination), address(copy.source), plan_->buffers[at(copy.source)].bytes);
   versions_[index] = version;
+}
+
+std::shared_ptr<const RankWait> BoundPlan::rank_wait() const {
+  const OpDef* agree = nullptr;
+  for (const PlanNode& node : plan_->nodes) agree = node.op->traits.agree ? node.op->traits.agree : agree;
+  for (std::size_t i = 0; agree != nullptr && i < plan_->nodes.size(); ++i)
+    if (plan_->nodes[i].op == agree && !plan_->nodes[i].on_host)
+      return std::static_pointer_cast<const RankWait>((*prepared_)[i].data);
+  return nullptr;
 }
 
 void BoundPlan::issue_task(int id, Devices devices, Streams streams, const Issuing& how) const {

@@ -19,6 +19,8 @@
 
 namespace graphsink {
 
+class RankWait;
+
 // Addresses of memory that a bound plan uses on one of its devices.
 struct DeviceAddresses {
   std::byte* arena = nullptr;
@@ -102,6 +104,9 @@ class BoundPlan {
   // Enqueues invariant copy `index` on a live stream of `device`, so that steps issued after this read the value that
   // the origin has now. This is not part of a step.
   void refresh(std::size_t index, std::uint64_t version, DeviceQueue& device, Stream& stream);
+
+  // How long the collectives of the plan wait for other ranks on a device; null if there are none.
+  std::shared_ptr<const RankWait> rank_wait() const;
 
   // The islands of `mode`, which is one of those that sink. For split_sink the list is empty if there is nothing to
   // split.

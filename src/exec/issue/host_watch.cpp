@@ -13,12 +13,13 @@ std::string milliseconds(std::chrono::nanoseconds time) {
 }  // namespace
 
 HostWatch::HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
-                     std::chrono::milliseconds patience, Log log)
+                     std::chrono::milliseconds patience, Log log, WatchedRanks ranks)
     : calls_(calls),
       launches_(launches),
       loops_(std::move(loops)),
       patience_(patience),
       log_(std::move(log)),
+      ranks_(std::move(ranks)),
       thread_([this] { watch(); }) {}
 
 HostWatch::~HostWatch() {
@@ -32,13 +33,15 @@ HostWatch::~HostWatch() {
 
 void HostWatch::watch() {
   std::unique_lock lock(mutex_);
-  auto pause = std::max(patience_ / 4, std::chrono::milliseconds(1));
+  std::chrono::nanoseconds patience = ranks_.wait ? ranks_.wait->patience() : patience_;
+  if (patience_.count() > 0) patience = std::min<std::chrono::nanoseconds>(patience, patience_);
+  const auto pause = std::max<std::chrono::nanoseconds>(patience / 4, std::chrono::milliseconds(1));
   while (!changed_.wait_for(lock, pause, [&] { return is_over_; })) look(RunningCalls::now());
 }
 
 void HostWatch::look_at_launches(std::chrono::nanoseconds now) {
   std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
-  if (wait == 0) return;
+  if (wait == 0 || loops_.empty()) return;
   std::uint32_t begun = launches_.taken();
   if (wait != seen_.wait || begun != seen_.begun) seen_ = {wait, begun, now, {}};
   auto age = now - seen_.since;
@@ -48,7 +51,21 @@ void HostWatch::look_at_launches(std::chrono::nanoseconds now) {
              "; give one that may not end WhileOptions::max_iterations"});
 }
 
+void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
+  const std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
+  if (wait == 0 || !ranks_.wait) return;
+  const std::uint32_t begun = launches_.taken();
+  const std::uint32_t committed = std::atomic_ref(*const_cast<std::uint32_t*>(ranks_.committed)).load();
+  if (wait != exchanges_.wait || begun != exchanges_.begun || committed != exchanges_.committed) {
+    exchanges_ = {wait, begun, committed, now};
+  } else if (now - exchanges_.since >= ranks_.wait->patience()) {
+    ranks_.wait->give_up();
+  }
+}
+
 void HostWatch::look(std::chrono::nanoseconds now) {
+  look_at_ranks(now);
+  if (patience_.count() == 0) return;
   look_at_launches(now);
   for (std::size_t i = 0; i < RunningCalls::kSlots; ++i) {
     const BoundNode* node = calls_.slots[i].node.load(std::memory_order_acquire);

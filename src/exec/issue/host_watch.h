@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -12,23 +13,33 @@
 #include "base/thread.h"
 #include "device/running_calls.h"
 #include "exec/issue/launch_queue.h"
+#include "ir/agreement.h"
 
 namespace graphsink {
 
+// The ranks of collectives on a device, if there are any, and the steps that were committed so far.
+struct WatchedRanks {
+  std::shared_ptr<const RankWait> wait = nullptr;
+  const std::uint32_t* committed = nullptr;  // written by the device
+};
+
 // Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
-// for a program with loops, while one of its calls waits and no launch has begun for so long. `calls`, the nodes in it,
-// and `launches` must outlive it.
+// for a program with loops, while one of its calls waits and no launch has begun for so long. Gives up the wait for
+// other ranks while one of its calls waits, no launch has begun, and no step was committed as long as their patience
+// lasts. `calls`, the nodes in it, and `launches` must outlive it.
 class HostWatch {
  public:
-  // `loops`: names the loops of a step, for a message; "" if there are none.
+  // `loops`: names the loops of a step, for a message; "" if there are none. A patience of 0 is that of a program whose
+  // ops and loops nobody watches.
   HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
-            std::chrono::milliseconds patience, Log log);
+            std::chrono::milliseconds patience, Log log, WatchedRanks ranks = {});
   ~HostWatch();
 
   // The program's thread waits for launches, or issues them, while one lives. `watch` may be null.
   class Wait {
    public:
-    explicit Wait(HostWatch* watch) : watch_(watch && !watch->loops_.empty() ? watch : nullptr) {
+    explicit Wait(HostWatch* watch)
+        : watch_(watch && (!watch->loops_.empty() || watch->ranks_.wait) ? watch : nullptr) {
       if (watch_) watch_->waits_since_.store(RunningCalls::now().count(), std::memory_order_relaxed);
     }
     ~Wait() {
@@ -45,12 +56,14 @@ class HostWatch {
   void watch();
   void look(std::chrono::nanoseconds now);
   void look_at_launches(std::chrono::nanoseconds now);
+  void look_at_ranks(std::chrono::nanoseconds now);
 
   const RunningCalls& calls_;
   const LaunchQueue& launches_;
   const std::string loops_;
   std::chrono::milliseconds patience_;
   Log log_;
+  const WatchedRanks ranks_;
   std::atomic<std::int64_t> waits_since_{0};  // RunningCalls::now() in ns; 0: the program's thread does not wait
   // Launches as they were seen last: the wait, how many had begun and since when, and the age that was reported last.
   struct Launches {
@@ -58,6 +71,12 @@ class HostWatch {
     std::uint32_t begun = 0;
     std::chrono::nanoseconds since{}, reported{};
   } seen_;
+  // Exchanges as they were seen last: the wait, launches that had begun, steps that were committed, and since when.
+  struct Exchanges {
+    std::int64_t wait = 0;
+    std::uint32_t begun = 0, committed = 0;
+    std::chrono::nanoseconds since{};
+  } exchanges_;
   // Per slot: what was reported last, and how long it had been running then.
   struct Reported {
     std::int64_t since = 0;

@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kRemedy =
     "the step committed nothing; mend its input, or lower the learning rate, and run it again";
 constexpr const char* kRoomRemedy = "the step committed nothing; give the result room for more elements";
+constexpr const char* kRankRemedy = "the step committed nothing on any rank; see the Error of that rank";
 constexpr const char* kStopRemedy =
     "that step was committed, and none after it; catch Errors with ErrorCode::stopped, or run() again to go on";
 
@@ -123,9 +124,10 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
   const ErrorCode code = thrown ? thrown->code() : ErrorCode::step_failed;
-  std::string remedy = thrown                     ? thrown->remedy() + "; the step committed nothing"
-                       : error == StepError::size ? kRoomRemedy
-                                                  : kRemedy;
+  std::string remedy = thrown                           ? thrown->remedy() + "; the step committed nothing"
+                       : error == StepError::size       ? kRoomRemedy
+                       : error == StepError::other_rank ? kRankRemedy
+                                                        : kRemedy;
   if (error == StepError::stopped) {
     const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
