@@ -31,7 +31,7 @@
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // MPI moves the data. Another number of ranks adds up in another order.
 //
-// On GPUs the data of collectives crosses the host for now.
+// On GPUs the data of collectives crosses the host with mpi_world(); with nccl_world() it does not.
 //
 // Threads: the steps of one Program at a time use a Comm. sync() it before another Program with this Comm runs, and
 // before barrier(), broadcast_variables() and collectives of an Eager; where a step is seen to be under way, these
@@ -88,6 +88,20 @@ struct WorldOptions {
 // (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library. The patience does not hold for this
 // call, in which MPI waits for all processes.
 Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
+struct NcclOptions {
+  double patience_s = 600;  // as WorldOptions::patience_s, for exchanges on the host
+  int device = -1;          // number of the CUDA device; -1: the rank's number on its machine, modulo the devices there
+};
+// The same processes, each with a GPU of its own. In programs that are compiled for that device NCCL moves the values
+// of collectives from GPU to GPU, inside of launches; else they cross the host, by MPI, as do plans that are compared.
+// NCCL is opened when the program runs: libnccl.so.2, or what the environment variable GRAPHSINK_NCCL names. All
+// processes must call it, and it waits for all of them. One rank needs no NCCL. Throws Error (ErrorCode::unavailable)
+// on all ranks if one of them has no NCCL, none that is new enough, or no such device, and in a build without CUDA.
+//
+// With such a Comm, whether a step is captured must be the same on all ranks: they run in the same modes (automatic is
+// sink), meet new shapes of inputs in the same steps, and what fails is reported by sync() and by what waits for steps.
+// The order in which a sum is added up is that of NCCL.
+Comm nccl_world(const NcclOptions& options = {}, Where where = Where::current());
 // A group of this process alone, without MPI. Collectives add no nodes to the graph then, so that its plan is that of a
 // program without ranks.
 Comm one_rank();

@@ -9,6 +9,7 @@
 #include "ir/agreement.h"
 #include "ir/step_state.h"
 #include "ranks/collective.h"
+#include "ranks/nccl_comm.h"
 #include "ranks/voters.h"
 
 namespace graphsink {
@@ -104,6 +105,7 @@ Prepared compare_plans(const PrepareArgs& p) {
       problem = "the ranks" + group->suffix() + " have different collectives: " + found;
     }
   }
+  if (problem.empty() && p.cuda) return {nccl_wait(agreement, *voters), 0};
   if (problem.empty()) return {std::move(voters), 0};
   throw Error(
       "bind", p.where, problem,
@@ -130,6 +132,12 @@ struct EndOfStep {
     for (RankGroup* group : voters.groups) group->end_step(exchange);
   }
 };
+
+// On a device: the step blocks of all ranks.
+void infer_agree(InferArgs& a) {
+  const Voters voters = voters_of(a.attrs<Agreement>(), Where());
+  a.out(DType::u8, {voters.all->size() * static_cast<std::int64_t>(sizeof(StepState))});
+}
 
 // Fails the step if it has failed on another rank.
 void agree_body(const CpuArgs& a) {
@@ -168,9 +176,14 @@ void compare_calls(const CpuArgs& a) {
 }
 
 const OpDef agree_op{.name = "agree",
+                     .infer = infer_agree,
                      .traits = {.host_effect = true},
                      .prepare = compare_plans,
+#ifdef GRAPHSINK_CUDA
+                     .bodies = {agree_body, nccl_agree},
+#else
                      .bodies = {agree_body},
+#endif
                      .call_cost = "a wait for all ranks"};
 
 }  // namespace graphsink

@@ -7,6 +7,7 @@
 #include "base/at.h"
 #include "graphsink/ops.h"
 #include "ranks/collective.h"
+#include "ranks/nccl_comm.h"
 #include "ranks/reduce.h"
 
 namespace graphsink {
@@ -28,8 +29,11 @@ void in_live_steps(const CpuArgs& a) {
   body(a);
 }
 
+// For ops that need nothing on the host.
+Prepared prepare_exchange(const PrepareArgs& p) { return p.cuda ? prepare_nccl(p) : Prepared{}; }
+
 constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), OpBody::Cpu body, Gradient::Rule grad,
-                              Prepared (*prepare)(const PrepareArgs&) = nullptr) {
+                              Prepared (*prepare)(const PrepareArgs&) = prepare_exchange) {
   return {.name = name,
           .infer = infer,
           .traits = {.host_effect = true, .agree = &agree_op},
@@ -38,6 +42,17 @@ constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), 
           .grad = grad,
           .call_cost = "a wait for all ranks"};
 }
+
+#ifdef GRAPHSINK_CUDA
+// The same collective for groups whose values NCCL moves on CUDA devices.
+constexpr OpDef with_nccl(OpDef op, OpBody::Cuda body) {
+  op.bodies = {op.bodies.cpu(), body};
+  op.traits.allowed_in_bodies = false;
+  return op;
+}
+#endif
+// The form of an op for the group.
+const OpDef& form_of(const OpDef& op, const RankGroup& group);
 
 void check_reduction(InferArgs& a) {
   const Reduction reduction = a.attrs<CollectiveAttrs>().reduction;
@@ -74,7 +89,8 @@ Shape with_first(Shape shape, std::int64_t size) {
 std::vector<Value> emit_again(const OpDef& op, const GradArgs& g, Reduction reduction) {
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = reduction;
-  return emit(op, {Arg(g.grads[0], g.where)}, std::move(attrs));
+  const OpDef& form = form_of(op, *attrs.group);
+  return emit(form, {Arg(g.grads[0], g.where)}, std::move(attrs));
 }
 
 // --- all_reduce
@@ -89,6 +105,7 @@ void infer_all_reduce(InferArgs& a) {
 }
 
 Prepared prepare_all_reduce(const PrepareArgs& p) {
+  if (p.cuda) return prepare_nccl(p);
   const int ranks = p.attrs.as<CollectiveAttrs>().group->size();
   const std::int64_t size = p.in(0).shape.size(), part = part_of(size, ranks);
   const auto all = static_cast<std::size_t>(part * ranks) * size_of(p.in(0).dtype);
@@ -131,7 +148,8 @@ std::vector<Value> all_reduce_grad(const GradArgs& g) {
   const Value total = emit_again(kAllReduce, g, Reduction::sum)[0];
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = Reduction::sum;
-  const Value count = emit(kAllReduce, {arg(is_largest)}, std::move(attrs))[0];
+  const OpDef& form = form_of(kAllReduce, *attrs.group);
+  const Value count = emit(form, {arg(is_largest)}, std::move(attrs))[0];
   return {mul(arg(is_largest), arg(div(arg(total), arg(count))))};
 }
 
@@ -147,7 +165,9 @@ void infer_reduce_scatter(InferArgs& a) {
   a.out(a.in(0).dtype, with_first(a.in(0).shape, size / attrs.group->size()));
 }
 
-Prepared prepare_reduce_scatter(const PrepareArgs& p) { return {nullptr, p.in(0).bytes()}; }
+Prepared prepare_reduce_scatter(const PrepareArgs& p) {
+  return p.cuda ? prepare_nccl(p) : Prepared{nullptr, p.in(0).bytes()};
+}
 
 void reduce_scatter_body(const CpuArgs& a) {
   RankGroup& group = group_of(a);
@@ -230,10 +250,29 @@ constexpr OpDef kAllToAll =
     collective_op("all_to_all", infer_all_to_all, in_live_steps<all_to_all_body>, all_to_all_grad);
 std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }
 
+#ifdef GRAPHSINK_CUDA
+constexpr OpDef kNcclAllReduce = with_nccl(kAllReduce, nccl_all_reduce);
+constexpr OpDef kNcclReduceScatter = with_nccl(kReduceScatter, nccl_reduce_scatter);
+constexpr OpDef kNcclAllGather = with_nccl(kAllGather, nccl_all_gather);
+constexpr OpDef kNcclBroadcast = with_nccl(kBroadcast, nccl_broadcast);
+constexpr OpDef kNcclAllToAll = with_nccl(kAllToAll, nccl_all_to_all);
+
+const OpDef& form_of(const OpDef& op, const RankGroup& group) {
+  if (group.nccl() == nullptr) return op;
+  if (&op == &kAllReduce) return kNcclAllReduce;
+  if (&op == &kReduceScatter) return kNcclReduceScatter;
+  if (&op == &kAllGather) return kNcclAllGather;
+  return &op == &kBroadcast ? kNcclBroadcast : kNcclAllToAll;
+}
+#else
+const OpDef& form_of(const OpDef& op, const RankGroup&) { return op; }
+#endif
+
 // A group of one needs no node, only the checks of the op.
 Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
   const auto* value = std::get_if<Value>(&x.content());
-  if (attrs.group->size() > 1 || value == nullptr) return emit(op, {x}, std::move(attrs))[0];
+  const OpDef& form = form_of(op, *attrs.group);
+  if (attrs.group->size() > 1 || value == nullptr) return emit(form, {x}, std::move(attrs))[0];
   const TensorType type = value->type(x.where());
   const Attrs shared(std::move(attrs));
   InferArgs infer(op.name, std::span(&type, 1), shared, x.where());

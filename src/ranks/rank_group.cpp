@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/at.h"
+#include "ranks/nccl_comm.h"
 
 namespace graphsink {
 namespace {
@@ -59,12 +60,25 @@ RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, Gr
       origin_(std::move(origin)) {}
 
 RankGroup::~RankGroup() {
+  if (broken_ && nccl_) nccl_->abort();   // its end in order would wait for other ranks
   if (broken_) (void)scratch_.release();  // an exchange that was given up may still write there
 }
 
 void RankGroup::give_up(const Exchange& exchange, std::string why) {
   broken_ = std::move(why);
   throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
+}
+
+void RankGroup::give_up_nccl(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = why;
+  backend_->give_up();
+  if (nccl_) nccl_->abort();
+}
+
+void RankGroup::require_whole(const Exchange& exchange) {
+  const std::lock_guard lock(mutex_);
+  if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
 }
 
 // Steps of two programs, or a step and a call beside it, would meet in another order on another rank.

@@ -8,12 +8,15 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graphsink/error.h"
 #include "ranks/rank_backend.h"
 
 namespace graphsink {
+
+class NcclComm;
 
 // The caller of an exchange, for errors. `program` is the program in whose step it takes place; null: in no step.
 struct Exchange {
@@ -67,6 +70,16 @@ class RankGroup {
   // The program's step is over: another one may exchange.
   void end_step(const Exchange& exchange);
 
+  // Moves values between GPUs; null: they cross the host. Set before the group is used by others.
+  const std::shared_ptr<NcclComm>& nccl() const { return nccl_; }
+  void set_nccl(std::shared_ptr<NcclComm> nccl) { nccl_ = std::move(nccl); }
+
+  double patience_s() const noexcept { return patience_s_; }
+  // Ends a wait of NCCL's, and all later ones. Any thread may call it.
+  void give_up_nccl(const std::string& why);
+  // Throws Error if a wait was given up.
+  void require_whole(const Exchange& exchange);
+
   // Whether all ranks are known to have plans with these collectives.
   bool has_agreed_on(const std::string& plan);
   void note_agreement(const std::string& plan);
@@ -84,6 +97,7 @@ class RankGroup {
   void claim(const Exchange& exchange);
 
   std::unique_ptr<RankBackend> backend_;
+  std::shared_ptr<NcclComm> nccl_;
   std::unique_ptr<Scratch> scratch_;
   int rank_, size_;
   double patience_s_;

@@ -41,7 +41,7 @@ double reduced(Reduction reduction, std::int64_t i) {
   return reduction == Reduction::mean ? result / ranks() : result;
 }
 
-class Collectives : public OnDevice {
+class Collectives : public OnRanks {
  protected:
   // Runs the op on this rank's data in all modes, twice in one call, and compares the result.
   template <class Op>
@@ -74,7 +74,7 @@ class Collectives : public OnDevice {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, Collectives, ::testing::ValuesIn(devices()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, Collectives, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST_P(Collectives, AllReduceCombinesElementByElement) {
   for (const DType dtype : {f32, f64, f16, bf16, i32, i64}) {

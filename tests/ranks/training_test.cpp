@@ -81,11 +81,11 @@ std::string expected(const DeviceId& device) {
   return bits(model);
 }
 
-class DataParallel : public OnDevice {};
-INSTANTIATE_TEST_SUITE_P(Devices, DataParallel, ::testing::ValuesIn(devices()), device_name);
+class DataParallel : public OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Devices, DataParallel, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST_P(DataParallel, HasTheBitsOfOneProcessInEveryModeAndBucketSize) {
-  const std::string wanted = expected(GetParam());
+  const std::string wanted = expected(GetParam().device);
   for (const Mode mode : kAllModes) {
     for (const std::size_t bucket : {std::size_t{1}, std::size_t{100}, std::size_t{1} << 20}) {
       TwoLayers model;

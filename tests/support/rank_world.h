@@ -1,14 +1,74 @@
 // The ranks that mpirun has started: every test runs on all of them, in the same order.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "test_ops.h"
 
 namespace graphsink::testing {
 
-// MPI is initialised by the first test. The patience ends a test in which a rank is missing.
-inline const Comm& world() {
+// A device, and whether NCCL moves values between ranks; else MPI does.
+struct RankWay {
+  DeviceId device;
+  bool nccl = false;
+};
+
+// On the software CUDA device a library of the tests stands in for NCCL, which lies beside the program. On a GPU two
+// ranks would need two of them.
+inline std::vector<RankWay> rank_ways() {
+  std::vector<RankWay> ways;
+  for (const DeviceId& device : devices()) {
+    ways.push_back({device});
+#ifdef GRAPHSINK_EMULATED
+    if (device.kind == DeviceKind::cuda) ways.push_back({device, true});
+#endif
+  }
+  return ways;
+}
+inline std::string rank_way_name(const ::testing::TestParamInfo<RankWay>& info) {
+  return info.param.nccl ? "nccl" : info.param.device.kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
+
+// By default MPI is initialised by the first test. The patience ends a test in which a rank is missing.
+inline const Comm& world_of_mpi() {
   static const Comm comm = mpi_world({.patience_s = 120});
   return comm;
 }
+inline void name_nccl_standin() {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  setenv("GRAPHSINK_NCCL", (folder / "libnccl_standin.so").c_str(), 0);
+}
+inline const Comm& world_of_nccl() {
+  static const Comm comm = [] {
+    name_nccl_standin();
+    return nccl_world({.patience_s = 120});
+  }();
+  return comm;
+}
+
+// Whether world() is the one of NCCL, while a test of OnRanks says so.
+inline bool& nccl_is_chosen() {
+  static bool is_chosen = false;
+  return is_chosen;
+}
+inline const Comm& world() { return nccl_is_chosen() ? world_of_nccl() : world_of_mpi(); }
+
+// The fixture of tests that run on every device, and in every way in which its values can move between ranks.
+class OnRanks : public ::testing::TestWithParam<RankWay> {
+ protected:
+  OnRanks() { nccl_is_chosen() = GetParam().nccl; }
+  ~OnRanks() override { nccl_is_chosen() = false; }
+  Program compile(const Graph& g, CompileOptions options = {}) {
+    options.target = GetParam().device;
+    return graphsink::compile(g, options);
+  }
+};
 
 }  // namespace graphsink::testing

@@ -1,0 +1,135 @@
+// The start of a group whose values NCCL moves.
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graphsink/ranks.h"
+#include "graphsink/target.h"
+#include "ranks/nccl_comm.h"
+#include "ranks/rank_group.h"
+
+#ifdef GRAPHSINK_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace graphsink {
+
+#ifdef GRAPHSINK_CUDA
+
+namespace {
+
+constexpr const char* kInstall =
+    "install NCCL 2.30 or newer (Debian and Python packages have it), or name its file in the environment variable "
+    "GRAPHSINK_NCCL; or use mpi_world(), by which values cross the host";
+
+std::string machine_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Makes a device current, as long as it lives.
+class OnCudaDevice {
+ public:
+  explicit OnCudaDevice(int device) {
+    (void)cudaGetDevice(&before_);
+    code_ = cudaSetDevice(device);
+  }
+  ~OnCudaDevice() { (void)cudaSetDevice(before_); }
+  OnCudaDevice(const OnCudaDevice&) = delete;
+  OnCudaDevice& operator=(const OnCudaDevice&) = delete;
+
+  cudaError_t code() const { return code_; }
+
+ private:
+  int before_ = 0;
+  cudaError_t code_ = cudaSuccess;
+};
+
+// The number of the device that this rank uses. Leaves a problem if there is none.
+int choose_device(RankGroup& group, const NcclOptions& options, const Exchange& exchange, std::string& problem) {
+  const std::vector<std::string> machines = group.all_texts(machine_name(), exchange);
+  const auto mine = machines.begin() + group.rank();
+  const auto before = static_cast<int>(std::count(machines.begin(), mine, *mine));
+  const int count = cuda_device_count();
+  if (problem.empty() && count == 0) problem = "there is no CUDA device";
+  if (problem.empty() && options.device >= count)
+    problem = "NcclOptions::device is " + std::to_string(options.device) + ", and there are " + std::to_string(count);
+  return options.device >= 0 ? options.device : before % std::max(count, 1);
+}
+
+// Throws Error on all ranks if one of them has a problem.
+void expect_none(RankGroup& group, const std::string& problem, const Exchange& exchange) {
+  const std::vector<std::string> all = group.all_texts(problem, exchange);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    throw Error("nccl_world", exchange.where, "rank " + std::to_string(rank) + " cannot use NCCL: " + all[rank],
+                kInstall, ErrorCode::unavailable);
+  }
+}
+
+}  // namespace
+
+NcclComm::NcclComm(const NcclApi& nccl, int device, int ranks, int rank, const NcclId& id, const Where& where)
+    : nccl_(nccl), device_(device) {
+  const OnCudaDevice current(device);
+  if (current.code() != cudaSuccess)
+    throw Error("nccl_world", where, std::string("cudaSetDevice returned ") + cudaGetErrorName(current.code()),
+                "choose another device with NcclOptions::device", ErrorCode::unavailable);
+  NcclConfig config;
+  config.blocking = 1;
+  // At any time one graph at most holds collectives under way: then NCCL adds no nodes that order several of them.
+  config.graph_usage_mode = 1;
+  if (const NcclResult result = nccl.init_rank(&handle_, ranks, id, rank, &config); result != NcclResult::success)
+    throw Error("nccl_world", where, nccl_problem(nccl, "ncclCommInitRankConfig", result, nullptr),
+                "give each rank a GPU of its own, and see what NCCL prints with NCCL_DEBUG=WARN",
+                ErrorCode::unavailable);
+}
+
+NcclComm::~NcclComm() {
+  const OnCudaDevice current(device_);
+  if (!is_aborted_) nccl_.destroy(handle_);
+}
+
+void NcclComm::abort() {
+  if (is_aborted_.exchange(true)) return;
+  const OnCudaDevice current(device_);
+  nccl_.abort(handle_);
+}
+
+Comm nccl_world(const NcclOptions& options, Where where) {
+  const Comm comm = mpi_world({.patience_s = options.patience_s}, where);
+  if (comm.size() == 1) return comm;
+  RankGroup& group = *comm.group();
+  const Exchange exchange{"nccl_world", where};
+  std::string problem;
+  const NcclApi& nccl = NcclApi::find(problem);
+  const int device = choose_device(group, options, exchange, problem);
+  expect_none(group, problem, exchange);
+  NcclId id;
+  if (group.rank() == 0) {
+    const NcclResult result = nccl.get_unique_id(&id);
+    if (result != NcclResult::success) problem = nccl_problem(nccl, "ncclGetUniqueId", result, nullptr);
+  }
+  expect_none(group, problem, exchange);
+  group.broadcast_parts(id.bytes, sizeof id.bytes, 0, exchange);
+  group.set_nccl(std::make_shared<NcclComm>(nccl, device, group.size(), group.rank(), id, where));
+  return comm;
+}
+
+#else
+
+NcclComm::~NcclComm() = default;
+void NcclComm::abort() {}
+
+Comm nccl_world(const NcclOptions&, Where where) {
+  throw Error("nccl_world", where, "this library was built without CUDA",
+              "build it for CUDA, or use mpi_world(), by which values cross the host", ErrorCode::unavailable);
+}
+
+#endif
+
+}  // namespace graphsink
