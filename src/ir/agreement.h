@@ -28,11 +28,15 @@ struct Agreement {
   std::vector<CollectiveUse> collectives;
 };
 
-// How long a rank waits for the others in collectives on a device: Prepared::data of the node of OpTraits::agree there,
-// as a pointer to this.
+// The other ranks, for the program that exchanges values with them on a device: Prepared::data of the node of
+// OpTraits::agree there, as a pointer to this.
 class RankWait {
  public:
   virtual ~RankWait() = default;
+  // Whether the ranks have captured the step, all of them; each calls it when it has tried. Waits for them. Throws
+  // Error if one does not come.
+  virtual bool have_captured(bool has_captured) const = 0;
+  // How long a step waits for the other ranks.
   virtual std::chrono::nanoseconds patience() const = 0;
   // For a thread that sees that a step has not ended in time. Its collectives end, with anything as their results.
   virtual void give_up() const = 0;

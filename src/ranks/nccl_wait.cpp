@@ -24,6 +24,10 @@ class NcclWait : public RankWait {
     if (more > 0) step_ += " and " + std::to_string(more) + (more == 1 ? " further one" : " further ones");
   }
 
+  bool have_captured(bool has_captured) const override {
+    const std::vector<std::string> all = groups_[0]->all_texts(has_captured ? "1" : "0", {"capture", first_.where});
+    return std::find(all.begin(), all.end(), "0") == all.end();
+  }
   std::chrono::nanoseconds patience() const override {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));
   }

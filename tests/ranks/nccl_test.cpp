@@ -14,6 +14,10 @@
 #include "ranks/nccl_api.h"
 #include "test_ops.h"
 
+#ifdef GRAPHSINK_EMULATED
+#include "emulator.h"
+#endif
+
 namespace graphsink::testing {
 namespace nccl_test {
 
@@ -102,6 +106,39 @@ TEST_F(Nccl, AStepIsOneLaunchWithItsCollectives) {
   EXPECT_TRUE(has(plan, "check_ranks")) << plan;
   EXPECT_FALSE(has(plan, "runs on the host")) << plan;
   EXPECT_TRUE(has(plan, "several steps take several launches")) << plan;
+}
+
+// When a step is captured, and that `automatic` sinks, must not depend on what a rank measures.
+TEST_F(Nccl, WhatIsCapturedDependsOnCountsAlone) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(4)});
+  g.output("y", all_reduce(sum(x), world_of_nccl()));
+  Program program = compile(g, {.target = cuda(0)});
+  for (const std::int64_t size : {3, 4, 5}) {
+    const Counters before = program.counters();
+    program.write(x, Tensor::full(f32, {size}, 1.0));
+    program.run(automatic);
+    const Counters first = program.counters();
+    EXPECT_EQ(first.captures - before.captures, 1u) << size;
+    EXPECT_EQ(first.graph_launches, before.graph_launches) << size;
+    program.run(automatic, {.steps = 20});
+    EXPECT_EQ(program.output("y").at(0), static_cast<double>(ranks() * size));
+    EXPECT_EQ(program.counters().captures, first.captures) << size;
+    EXPECT_EQ(program.counters().graph_launches - first.graph_launches, 20u) << size;
+  }
+}
+
+TEST_F(Nccl, ACaptureThatFailsOnOneRankCountsOnNone) {
+  Step step(world_of_nccl());
+  step.write(1);
+  if (me() == bad()) emu::fail("cudaStreamEndCapture", 1, cudaErrorStreamCaptureInvalidated, true);
+  for (int i = 0; i < 2; ++i) step.program.run(sink);  // captures are tried behind the first step, and in the second
+  emu::clear_faults();
+  for (int i = 0; i < 2; ++i) step.program.run(sink);
+  step.program.sync();
+  EXPECT_EQ(step.count.read().at(0), 4);
+  EXPECT_EQ(step.program.counters().fallbacks, 1u);
+  EXPECT_EQ(step.program.counters().graph_launches, 2u);
 }
 
 // Ranks run ahead of a failure, each as fast as it can, and learn of it together.

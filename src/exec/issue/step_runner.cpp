@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "base/trace.h"
+#include "ir/agreement.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -112,7 +113,7 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
     first += op_by_op;
     if (policy_.steps_to_wait(entry.times) > 0 || (first == end && policy_.wants_times())) return;
   }
-  if (!entry.is_captured(mode) && !capture_islands(entry, mode)) {
+  if (!entry.is_captured(mode) && !capture_on_all_ranks(entry, mode)) {
     GRAPHSINK_TRACE(fallback, "op by op");
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(entry, interactive_serial, first, end);
@@ -204,6 +205,22 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
   }
   policy_.captured(host_clock_() - begun);
   return true;
+}
+
+bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
+  const bool is_captured = capture_islands(entry, mode);
+  const auto ranks = entry.bound.rank_wait();
+  if (!ranks || ranks->have_captured(is_captured)) return is_captured;
+  if (!is_captured) return false;
+  const CaptureFailed reason("capture", Where(), "another rank could not capture its step", "see what that rank logs");
+  const auto drop = [&](std::vector<CaptureSlot>& slots) {
+    for (CaptureSlot& slot : slots)
+      if (slot.is_captured()) slot.drop(reason);
+  };
+  drop(entry.captures.slots_of(mode));
+  for (std::vector<CaptureSlot>& slots : entry.captures.bodies) drop(slots);
+  log_.warn({kOpByOp, ": ", reason.what()});
+  return false;
 }
 
 bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {

@@ -105,6 +105,8 @@ class StepRunner {
   bool capture(ShapeEntry& entry, CaptureSlot& slot, std::unique_ptr<CapturedGraph> spare, Mode mode,
                FunctionRef<void(Streams)> issue, const char* otherwise);
   bool capture_islands(ShapeEntry& entry, Mode mode);
+  // The same on all ranks, where they exchange values on the device: returns true if all of them have captured theirs.
+  bool capture_on_all_ranks(ShapeEntry& entry, Mode mode);
   bool capture_loop(ShapeEntry& entry, Mode mode);
 
   Session& session_;
