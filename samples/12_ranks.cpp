@@ -1,15 +1,18 @@
 // Trains a small network on handwritten digits with several processes, each on a part of every batch:
 //   mpirun -n 4 12_ranks
+//   mpirun -n 4 12_ranks --nccl     # each process on a GPU of its own, between which NCCL moves the gradients
 // Every rank makes the same update, from the mean of the gradients of all ranks.
 #include <graphsink/graphsink.h>
 #include <graphsink/ranks.h>
 
 #include <iostream>
+#include <string_view>
 
 namespace gs = graphsink;
 
-int main() try {
-  const gs::Comm comm = gs::mpi_world();
+int main(int argc, char** argv) try {
+  const bool has_gpus = argc > 1 && std::string_view(argv[1]) == "--nccl";
+  const gs::Comm comm = has_gpus ? gs::nccl_world() : gs::mpi_world();
   const std::int64_t batch = 64 / comm.size();  // of a rank
 
   gs::Graph g;
@@ -23,7 +26,8 @@ int main() try {
   gs::apply(gs::AdamwOptions{.lr = 2e-3}, {w1, w2}, gs::average(gs::grad(loss, {w1, w2}), comm));
   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
 
-  gs::Program program = gs::compile(g, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
+  const gs::DeviceId any = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu();
+  gs::Program program = gs::compile(g, {.target = has_gpus ? gs::cuda(comm.device()) : any});
   const gs::Digits digits = gs::seeded_digits(4096, 7);
   gs::Loader loader(program, gs::tensor_source({{"image", digits.images}, {"label", digits.labels}}),
                     gs::sample_order(4096, {.batch = batch, .seed = 3, .rank = comm.rank(), .world = comm.size()}),

@@ -10,7 +10,7 @@
 // Every rank must build the same collectives, in the same order, and run the same steps. When a program is planned, all
 // ranks compare the collectives of the plan, unless they have compared such a plan before, and each throws Error if
 // they differ. A step that fails on one rank commits nothing on any: before the commit all ranks learn of it, and each
-// reports an Error that names the rank. Steps behind a failed one exchange nothing until it was reported, so every rank
+// reports an Error that names the rank. Steps behind a failed one commit nothing until it was reported, so every rank
 // has to report it, by sync(), before it runs the next steps. With Guards::replay_every all ranks must run in one mode,
 // and not in Mode::automatic.
 //
@@ -63,6 +63,8 @@ class Comm {
 
   int rank() const noexcept;  // this process, counted from 0
   int size() const noexcept;  // number of ranks, at least 1
+  // The number of the CUDA device for which nccl_world() was called on this rank; -1 for other groups.
+  int device() const noexcept;
   // Returns when all ranks have called it. Throws Error if one does not come.
   void barrier(Where where = Where::current()) const;
   // Divides the ranks into groups: those that give the same colour, a number of at least 0, become one, ordered by
@@ -92,11 +94,12 @@ struct NcclOptions {
   double patience_s = 600;  // as WorldOptions::patience_s, for exchanges on the host
   int device = -1;          // number of the CUDA device; -1: the rank's number on its machine, modulo the devices there
 };
-// The same processes, each with a GPU of its own. In programs that are compiled for that device NCCL moves the values
-// of collectives from GPU to GPU, inside of launches; else they cross the host, by MPI, as do plans that are compared.
-// NCCL is opened when the program runs: libnccl.so.2, or what the environment variable GRAPHSINK_NCCL names. All
-// processes must call it, and it waits for all of them. One rank needs no NCCL. Throws Error (ErrorCode::unavailable)
-// on all ranks if one of them has no NCCL, none that is new enough, or no such device, and in a build without CUDA.
+// The same processes, each with a GPU of its own. In programs that are compiled for it, cuda(comm.device()), NCCL moves
+// the values of collectives from GPU to GPU, inside of launches; else they cross the host, by MPI, as do plans that are
+// compared. NCCL is opened when the program runs: libnccl.so.2, or what the environment variable GRAPHSINK_NCCL names.
+// All processes must call it, and it waits for all of them. One rank needs no NCCL. Throws Error
+// (ErrorCode::unavailable) on all ranks if one of them has no NCCL, none that is new enough, or no such device, and in
+// a build without CUDA.
 //
 // With such a Comm, whether a step is captured must be the same on all ranks: they run in the same modes (automatic is
 // sink), meet new shapes of inputs in the same steps, and what fails is reported by sync() and by what waits for steps.

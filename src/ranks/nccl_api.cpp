@@ -9,8 +9,9 @@ namespace graphsink {
 namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
+constexpr int kLeastVersion = 22800;
 // The first version of which it is known that NcclConfig::graph_usage_mode is one of its options.
-constexpr int kLeastVersion = 23000;
+constexpr int kHasGraphUsageMode = 23000;
 
 std::string version_text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
@@ -48,12 +49,11 @@ NcclApi NcclApi::open(const std::string& name, std::string& problem) {
   set(nccl.group_start, "ncclGroupStart");
   set(nccl.group_end, "ncclGroupEnd");
   if (!problem.empty()) return nccl;
-  int version = 0;
-  if (const NcclResult result = nccl.get_version(&version); result != NcclResult::success) {
+  if (const NcclResult result = nccl.get_version(&nccl.version); result != NcclResult::success) {
     problem = nccl_problem(nccl, "ncclGetVersion", result, nullptr);
-  } else if (version < kLeastVersion) {
-    problem = name + " is NCCL " + version_text(version) +
-              ", and steps in graphs need an option that NCCL is known to have since " + version_text(kLeastVersion);
+  } else if (nccl.version < kLeastVersion) {
+    problem = name + " is NCCL " + version_text(nccl.version) + ", and the oldest one that is known to do is " +
+              version_text(kLeastVersion);
   }
   return nccl;
 }
@@ -71,6 +71,19 @@ const NcclApi& NcclApi::find(std::string& problem) {
   }();
   problem = found.second;
   return found.first;
+}
+
+NcclConfig config_of(const NcclApi& nccl) {
+  NcclConfig config;
+  config.blocking = 1;
+  if (nccl.version >= kHasGraphUsageMode) {
+    config.graph_usage_mode = 1;
+  } else {
+    config.size = offsetof(NcclConfig, graph_usage_mode);
+    config.version = kLeastVersion;
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+  }
+  return config;
 }
 
 std::string nccl_problem(const NcclApi& nccl, const char* call, NcclResult result, NcclHandle* comm) {

@@ -28,8 +28,8 @@ struct NcclId {
 
 struct NcclHandle;  // a communicator
 
-// The options of a communicator. NCCL chooses those that are not set. A library that knows fewer options reads the
-// first ones only.
+// The options of a communicator, as of NCCL 2.32. NCCL chooses those that are not set. `size` and `version` say how
+// many there are: those in front of graph_usage_mode are the ones of 2.28.
 struct NcclConfig {
   static constexpr int kUnset = INT_MIN;
   static constexpr unsigned kVersion = 23203;
@@ -63,6 +63,7 @@ struct NcclConfig {
 };
 
 struct NcclApi {
+  int version = 0;  // 23203 stands for 2.32.3
   NcclResult (*get_version)(int* version) = nullptr;
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
   NcclResult (*init_rank)(NcclHandle** comm, int ranks, NcclId id, int rank, NcclConfig* config) = nullptr;
@@ -92,6 +93,11 @@ struct NcclApi {
   // Looks for this library.
   static NcclApi open(const std::string& library, std::string& problem);
 };
+
+// The options with which NCCL adds no nodes to graphs that order them: graphs of one communicator run one after the
+// other, as do the exchanges of a Comm. Libraries without such an option are told so by the environment variable
+// NCCL_GRAPH_MIXING_SUPPORT, unless it is set, so that the call must come before the first communicator.
+NcclConfig config_of(const NcclApi& nccl);
 
 // "ncclAllReduce returned unhandled system error (...)". The communicator may be null.
 std::string nccl_problem(const NcclApi& nccl, const char* call, NcclResult result, NcclHandle* comm);

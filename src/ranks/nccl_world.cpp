@@ -17,13 +17,15 @@
 
 namespace graphsink {
 
+int Comm::device() const noexcept { return group_->device(); }
+
 #ifdef GRAPHSINK_CUDA
 
 namespace {
 
 constexpr const char* kInstall =
-    "install NCCL 2.30 or newer (Debian and Python packages have it), or name its file in the environment variable "
-    "GRAPHSINK_NCCL; or use mpi_world(), by which values cross the host";
+    "install NCCL 2.28 or newer, or name its file in the environment variable GRAPHSINK_NCCL; or use mpi_world(), by "
+    "which values cross the host";
 
 std::string machine_name() {
   char name[256] = "";
@@ -79,10 +81,7 @@ NcclComm::NcclComm(const NcclApi& nccl, int device, int ranks, int rank, const N
   if (current.code() != cudaSuccess)
     throw Error("nccl_world", where, std::string("cudaSetDevice returned ") + cudaGetErrorName(current.code()),
                 "choose another device with NcclOptions::device", ErrorCode::unavailable);
-  NcclConfig config;
-  config.blocking = 1;
-  // At any time one graph at most holds collectives under way: then NCCL adds no nodes that order several of them.
-  config.graph_usage_mode = 1;
+  NcclConfig config = config_of(nccl);
   if (const NcclResult result = nccl.init_rank(&handle_, ranks, id, rank, &config); result != NcclResult::success)
     throw Error("nccl_world", where, nccl_problem(nccl, "ncclCommInitRankConfig", result, nullptr),
                 "give each rank a GPU of its own, and see what NCCL prints with NCCL_DEBUG=WARN",
@@ -102,21 +101,22 @@ void NcclComm::abort() {
 
 Comm nccl_world(const NcclOptions& options, Where where) {
   const Comm comm = mpi_world({.patience_s = options.patience_s}, where);
-  if (comm.size() == 1) return comm;
   RankGroup& group = *comm.group();
   const Exchange exchange{"nccl_world", where};
-  std::string problem;
-  const NcclApi& nccl = NcclApi::find(problem);
+  std::string problem, no_nccl;
   const int device = choose_device(group, options, exchange, problem);
-  expect_none(group, problem, exchange);
+  group.set_device(device);
+  const NcclApi* nccl = group.size() > 1 ? &NcclApi::find(no_nccl) : nullptr;
+  expect_none(group, problem.empty() ? no_nccl : problem, exchange);
+  if (nccl == nullptr) return comm;
   NcclId id;
   if (group.rank() == 0) {
-    const NcclResult result = nccl.get_unique_id(&id);
-    if (result != NcclResult::success) problem = nccl_problem(nccl, "ncclGetUniqueId", result, nullptr);
+    const NcclResult result = nccl->get_unique_id(&id);
+    if (result != NcclResult::success) problem = nccl_problem(*nccl, "ncclGetUniqueId", result, nullptr);
   }
   expect_none(group, problem, exchange);
   group.broadcast_parts(id.bytes, sizeof id.bytes, 0, exchange);
-  group.set_nccl(std::make_shared<NcclComm>(nccl, device, group.size(), group.rank(), id, where));
+  group.set_nccl(std::make_shared<NcclComm>(*nccl, device, group.size(), group.rank(), id, where));
   return comm;
 }
 

@@ -73,6 +73,9 @@ class RankGroup {
   // Moves values between GPUs; null: they cross the host. Set before the group is used by others.
   const std::shared_ptr<NcclComm>& nccl() const { return nccl_; }
   void set_nccl(std::shared_ptr<NcclComm> nccl) { nccl_ = std::move(nccl); }
+  // See Comm::device().
+  int device() const noexcept { return device_; }
+  void set_device(int device) { device_ = device; }
 
   double patience_s() const noexcept { return patience_s_; }
   // Ends a wait of NCCL's, and all later ones. Any thread may call it.
@@ -99,7 +102,7 @@ class RankGroup {
   std::unique_ptr<RankBackend> backend_;
   std::shared_ptr<NcclComm> nccl_;
   std::unique_ptr<Scratch> scratch_;
-  int rank_, size_;
+  int rank_, size_, device_ = -1;
   double patience_s_;
   GroupOrigin origin_;
   std::mutex mutex_;

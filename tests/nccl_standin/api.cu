@@ -1,4 +1,6 @@
 // The functions of nccl.h that ranks use, on the software CUDA device: each call is one kernel.
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -115,7 +117,8 @@ using nccl_standin::Kind;
 #define GRAPHSINK_NCCL extern "C" __attribute__((visibility("default")))
 
 GRAPHSINK_NCCL NcclResult ncclGetVersion(int* version) {
-  *version = NcclConfig::kVersion;
+  const char* named = std::getenv("GS_NCCL_VERSION");
+  *version = named != nullptr ? std::atoi(named) : static_cast<int>(NcclConfig::kVersion);
   return NcclResult::success;
 }
 
@@ -130,10 +133,12 @@ GRAPHSINK_NCCL NcclResult ncclGetUniqueId(NcclId* id) {
 GRAPHSINK_NCCL NcclResult ncclCommInitRankConfig(NcclHandle** comm, int ranks, NcclId id, int rank,
                                                  NcclConfig* config) {
   if (nccl_standin::must_fail("ncclCommInitRankConfig")) return NcclResult::system_error;
-  const NcclConfig expected;
-  const bool is_config = config->size == expected.size && config->magic == expected.magic;
+  // The stand-in has no nodes of events, by which NCCL orders several graphs.
+  const bool is_new = config->size == sizeof(NcclConfig) && config->graph_usage_mode == 1;
+  const char* mixing = std::getenv("NCCL_GRAPH_MIXING_SUPPORT");
+  const bool is_old = config->size == offsetof(NcclConfig, graph_usage_mode) && mixing != nullptr && *mixing == '0';
+  const bool is_config = config->magic == NcclConfig().magic && (std::getenv("GS_NCCL_VERSION") ? is_old : is_new);
   if (!is_config || ranks < 1 || ranks > nccl_standin::kMostRanks) return NcclResult::invalid_argument;
-  if (config->graph_usage_mode != 1) return NcclResult::invalid_argument;  // the stand-in has no nodes of events
   auto made = nccl_standin::join(id.bytes, ranks, rank);
   if (!made) return NcclResult::system_error;
   *comm = reinterpret_cast<NcclHandle*>(made.get());

@@ -4,7 +4,8 @@
 // ncclCommAbort(). A sum is added up in the order of the ranks, in f32 for 16-bit floats. Two ranks may share a device.
 //
 // Environment: GS_NCCL_FAIL names a function whose calls return ncclSystemError; with GS_NCCL_STALL collectives do not
-// end; with GS_NCCL_SLOW_US each begins so many microseconds later. They are read at each call.
+// end; with GS_NCCL_SLOW_US each begins so many microseconds later; GS_NCCL_VERSION is an older version that it plays,
+// such as 22809. They are read at each call.
 #pragma once
 
 #include <atomic>

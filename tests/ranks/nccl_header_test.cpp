@@ -65,6 +65,9 @@ static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
 static_assert(offsetof(NcclConfig, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(NcclConfig, comm_name) == offsetof(ncclConfig_t, commName));
 static_assert(offsetof(NcclConfig, nvls_ctas) == offsetof(ncclConfig_t, nvlsCTAs));
+#if NCCL_VERSION_CODE >= 22800 && NCCL_VERSION_CODE < 22900
+static_assert(offsetof(NcclConfig, graph_usage_mode) == sizeof(ncclConfig_t));
+#endif
 #if NCCL_VERSION_CODE >= 23000
 static_assert(offsetof(NcclConfig, graph_usage_mode) == offsetof(ncclConfig_t, graphUsageMode));
 #endif

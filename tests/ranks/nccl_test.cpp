@@ -12,6 +12,8 @@
 #include "graphsink/ranks.h"
 #include "rank_world.h"
 #include "ranks/nccl_api.h"
+#include "ranks/nccl_comm.h"
+#include "ranks/rank_group.h"
 #include "test_ops.h"
 
 #ifdef GRAPHSINK_EMULATED
@@ -249,6 +251,42 @@ TEST_F(Nccl, ValuesOfManyParts) {
   }
 }
 
+TEST_F(Nccl, TheBodiesOfConditionalNodesHoldNone) {
+  const NcclComm& comm = *world_of_nccl().group()->nccl();
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr, same = nullptr;
+  cudaGraphConditionalHandle handle{};
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphConditionalHandleCreate(&handle, graph, 0, 0), cudaSuccess);
+  cudaGraphNodeParams params{};
+  params.type = cudaGraphNodeTypeConditional;
+  params.conditional.handle = handle;
+  params.conditional.type = cudaGraphCondTypeIf;
+  params.conditional.size = 1;
+  cudaGraphNode_t node = nullptr;
+  ASSERT_EQ(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &params), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCaptureToGraph(stream, params.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                          cudaStreamCaptureModeThreadLocal),
+            cudaSuccess);
+  EXPECT_EQ(comm.api().all_gather(&comm, &stream, 1, NcclType::u8, comm.handle(), stream), NcclResult::invalid_usage);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &same), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+TEST_F(Nccl, TheProgramIsCompiledForTheDeviceOfTheRank) {
+  EXPECT_EQ(world_of_nccl().device(), 0);
+  EXPECT_EQ(world_of_mpi().device(), -1);
+  emu::set_device_count(2);
+  Graph g;
+  const Value x = g.input("x", f32, Shape{});
+  g.output("y", all_reduce(x, world_of_nccl()));
+  const std::string problem = problem_of([&] { compile(g, {.target = cuda(1)}).bind(); });
+  emu::set_device_count(1);
+  EXPECT_EQ(problem, "all_reduce: the program runs on device 1, and the Comm was made for device 0");
+}
+
 TEST_F(Nccl, NamesACallThatFails) {
   Graph g;
   const Value x = g.input("x", f32, Shape{});
@@ -274,6 +312,23 @@ TEST_F(Nccl, StartsOnAllRanksOrOnNone) {
   const std::string no_id = problem_of([] { (void)nccl_world({.patience_s = 120}); });
   unsetenv("GS_NCCL_FAIL");
   EXPECT_TRUE(has(no_id, "rank 0 cannot use NCCL: ncclGetUniqueId returned unhandled system error")) << no_id;
+}
+
+TEST_F(Nccl, OlderLibrariesAreToldByTheEnvironment) {
+  std::string problem;
+  setenv("GS_NCCL_VERSION", "22703", 1);
+  (void)NcclApi::open(std::getenv("GRAPHSINK_NCCL"), problem);
+  EXPECT_TRUE(has(problem, " is NCCL 2.27.3, and the oldest one that is known to do is 2.28.0")) << problem;
+  setenv("GS_NCCL_VERSION", "22809", 1);
+  const NcclApi nccl = NcclApi::open(std::getenv("GRAPHSINK_NCCL"), problem);
+  EXPECT_EQ(problem, "");
+  NcclId id;
+  if (me() == 0) problem = nccl.get_unique_id(&id) == NcclResult::success ? "" : "no id";
+  EXPECT_EQ(problem, "");
+  world_of_nccl().group()->broadcast_parts(id.bytes, sizeof id.bytes, 0, {"test", Where()});
+  EXPECT_EQ(problem_of([&] { const NcclComm comm(nccl, 0, ranks(), me(), id, Where()); }), "");
+  unsetenv("GS_NCCL_VERSION");
+  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
 TEST_F(Nccl, LeavesNoFilesBehind) {
