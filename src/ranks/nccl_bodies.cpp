@@ -67,19 +67,24 @@ const NcclComm& comm_of(const CudaArgs& a) {
   return *first_attrs(*bound_node(a).attrs, bound_node(a).op->name).group->nccl();
 }
 
+constexpr const char* kNcclRemedy =
+    "end the process, and start all ranks again from a checkpoint; NCCL prints more with NCCL_DEBUG=WARN";
+
 // Throws Error, naming the op, for a call that failed.
 void expect_nccl(const CudaArgs& a, const char* call, NcclResult result) {
   if (result == NcclResult::success) return;
   const NcclComm& comm = comm_of(a);
   throw Error(std::string(bound_node(a).op->name), a.where(), nccl_problem(comm.api(), call, result, comm.handle()),
-              "end the process, and start all ranks again from a checkpoint; NCCL prints more with NCCL_DEBUG=WARN",
-              ErrorCode::device_lost);
+              kNcclRemedy, ErrorCode::device_lost);
 }
 
 // Calls a function of NCCL for the stream of the body.
 template <class Function, class... A>
 void call_nccl(const CudaArgs& a, const char* name, Function NcclApi::*function, const A&... arguments) {
   const NcclComm& comm = comm_of(a);
+  if (comm.is_aborted())
+    throw Error(std::string(bound_node(a).op->name), a.where(), "a wait for another rank was given up before",
+                kNcclRemedy, ErrorCode::device_lost);
   expect_nccl(a, name, (comm.api().*function)(arguments..., comm.handle(), a.stream()));
 }
 

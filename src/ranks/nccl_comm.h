@@ -27,6 +27,7 @@ class NcclComm {
   // Ends collectives that are under way, with anything as their results. There must be none from then on. Any thread
   // may call it, more than once.
   void abort();
+  bool is_aborted() const { return is_aborted_; }
 
  private:
   const NcclApi& nccl_;
