@@ -108,7 +108,8 @@ class Lowering {
   // The ranks agree on the step after all else that may fail it. Where the target has memory of its own, they do so on
   // the host, with a copy of the step block, unless all collectives run on the device.
   void agree_with_ranks() {
-    if (plan_.target().separate_memory && collectives_on_device_) return agree_on_device();
+    if (host_collective_ >= 0 && device_collective_ >= 0) refuse_two_ways();
+    if (plan_.target().separate_memory && host_collective_ < 0) return agree_on_device();
     PlanNode agree = agree_node();
     if (plan_.target().separate_memory) {
       const TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}};
@@ -125,6 +126,17 @@ class Lowering {
     }
     agree.attrs = std::move(agreement_);
     add_call(0, std::move(agree));
+  }
+
+  // Steps behind a failed one exchange values on the device, and none on the host, so that ranks could not go on.
+  [[noreturn]] void refuse_two_ways() const {
+    const CollectiveUse& there = agreement_.collectives[at(device_collective_)];
+    const CollectiveUse& here = agreement_.collectives[at(host_collective_)];
+    const std::string place = to_string(there.where);
+    throw Error(std::string(here.op->name), here.where,
+                "it exchanges values on the host, and " + std::string(there.op->name) +
+                    (place.empty() ? "" : " (" + place + ")") + " of the same step does so on the device",
+                "make all Comms of a program by nccl_world(), or all by mpi_world(), and place no collective");
   }
 
   PlanNode agree_node() const {
@@ -225,7 +237,8 @@ class Lowering {
     host_work_ = host_work_ || lowered.on_host;
     if (node.op->traits.agree != nullptr) {
       agreement_.collectives.push_back({node.op, node.attrs, lowered.types, node.where, node.origin, sequence != 0});
-      collectives_on_device_ = collectives_on_device_ && !lowered.on_host;
+      const bool is_here = lowered.on_host || !plan_.target().separate_memory;
+      (is_here ? host_collective_ : device_collective_) = static_cast<int>(agreement_.collectives.size()) - 1;
     }
     add_call(sequence, std::move(lowered));
     for (const auto& [buffer, checked_type] : checked) {
@@ -472,7 +485,7 @@ class Lowering {
   std::vector<Commit> commits_;
   bool host_work_ = false;
   Agreement agreement_;
-  bool collectives_on_device_ = true;  // all of them
+  int host_collective_ = -1, device_collective_ = -1;  // one of each, in agreement_; -1: there is none
 };
 
 }  // namespace

@@ -160,7 +160,7 @@ void agree_body(const CpuArgs& a) {
 
 }  // namespace
 
-void compare_calls(const CpuArgs& a) {
+void compare_calls(const BodyArgs& a) {
   const Exchange exchange = exchange_of(a);
   if (exchange.program != nullptr) return;
   const BoundNode& node = bound_node(a);

@@ -47,7 +47,10 @@ inline Exchange exchange_of(const BodyArgs& a) {
 std::vector<Value> gradient_of_same_loss(const GradArgs& g);
 
 // In an Eager, which has no plan that the ranks could compare beforehand: compares what all ranks are about to call.
-void compare_calls(const CpuArgs& a);
+void compare_calls(const BodyArgs& a);
+
+// The rank to which `rank` sends, of the sources of send_receive(); -1: to none.
+int target_of(const std::vector<int>& sources, int rank);
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const OpDef agree_op;

@@ -7,7 +7,7 @@
 #include "base/at.h"
 #include "graphsink/ops.h"
 #include "ranks/collective.h"
-#include "ranks/nccl_comm.h"
+#include "ranks/nccl_form.h"
 #include "ranks/reduce.h"
 
 namespace graphsink {
@@ -29,9 +29,6 @@ void in_live_steps(const CpuArgs& a) {
   body(a);
 }
 
-// For ops that need nothing on the host.
-Prepared prepare_exchange(const PrepareArgs& p) { return p.cuda ? prepare_nccl(p) : Prepared{}; }
-
 constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), OpBody::Cpu body, Gradient::Rule grad,
                               Prepared (*prepare)(const PrepareArgs&) = prepare_exchange) {
   return {.name = name,
@@ -43,14 +40,6 @@ constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), 
           .call_cost = "a wait for all ranks"};
 }
 
-#ifdef GRAPHSINK_CUDA
-// The same collective for groups whose values NCCL moves on CUDA devices.
-constexpr OpDef with_nccl(OpDef op, OpBody::Cuda body) {
-  op.bodies = {op.bodies.cpu(), body};
-  op.traits.allowed_in_bodies = false;
-  return op;
-}
-#endif
 // The form of an op for the group.
 const OpDef& form_of(const OpDef& op, const RankGroup& group);
 
@@ -251,11 +240,11 @@ constexpr OpDef kAllToAll =
 std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }
 
 #ifdef GRAPHSINK_CUDA
-constexpr OpDef kNcclAllReduce = with_nccl(kAllReduce, nccl_all_reduce);
-constexpr OpDef kNcclReduceScatter = with_nccl(kReduceScatter, nccl_reduce_scatter);
-constexpr OpDef kNcclAllGather = with_nccl(kAllGather, nccl_all_gather);
-constexpr OpDef kNcclBroadcast = with_nccl(kBroadcast, nccl_broadcast);
-constexpr OpDef kNcclAllToAll = with_nccl(kAllToAll, nccl_all_to_all);
+constexpr OpDef kNcclAllReduce = with_nccl<nccl_all_reduce>(kAllReduce);
+constexpr OpDef kNcclReduceScatter = with_nccl<nccl_reduce_scatter>(kReduceScatter);
+constexpr OpDef kNcclAllGather = with_nccl<nccl_all_gather>(kAllGather);
+constexpr OpDef kNcclBroadcast = with_nccl<nccl_broadcast>(kBroadcast);
+constexpr OpDef kNcclAllToAll = with_nccl<nccl_all_to_all>(kAllToAll);
 
 const OpDef& form_of(const OpDef& op, const RankGroup& group) {
   if (group.nccl() == nullptr) return op;

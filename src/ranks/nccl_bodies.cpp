@@ -16,15 +16,15 @@
 namespace graphsink {
 namespace {
 
-const CollectiveAttrs& first_attrs(const Attrs& attrs, std::string_view op) {
-  if (op != agree_op.name) return attrs.as<CollectiveAttrs>();
-  return attrs.as<Agreement>().collectives.front().attrs.as<CollectiveAttrs>();
+const RankGroup& group_of(const Attrs& attrs, std::string_view op) {
+  if (op != agree_op.name) return *attrs.as<CollectiveAttrs>().group;
+  return *voters_of(attrs.as<Agreement>(), Where()).all;
 }
 
 }  // namespace
 
 Prepared prepare_nccl(const PrepareArgs& p) {
-  const NcclComm& comm = *first_attrs(p.attrs, p.op).group->nccl();
+  const NcclComm& comm = *group_of(p.attrs, p.op).nccl();
   const DeviceId& id = static_cast<const Device*>(p.device)->target().id;
   if (id.index == comm.device()) return {};
   throw Error(std::string(p.op), p.where,
@@ -63,9 +63,7 @@ NcclReduction nccl_reduction(Reduction reduction) {
   return reduction == Reduction::mean ? NcclReduction::mean : NcclReduction::sum;
 }
 
-const NcclComm& comm_of(const CudaArgs& a) {
-  return *first_attrs(*bound_node(a).attrs, bound_node(a).op->name).group->nccl();
-}
+const NcclComm& comm_of(const CudaArgs& a) { return *group_of(*bound_node(a).attrs, bound_node(a).op->name).nccl(); }
 
 constexpr const char* kNcclRemedy =
     "end the process, and start all ranks again from a checkpoint; NCCL prints more with NCCL_DEBUG=WARN";
@@ -151,6 +149,21 @@ void nccl_all_to_all(CudaArgs& a) {
     auto* received = a.out<std::byte>(0) + at(peer) * bytes;
     call_nccl(a, "ncclRecv", &NcclApi::receive, static_cast<void*>(received), bytes, NcclType::u8, peer);
   }
+  expect_nccl(a, "ncclGroupEnd", calls.end());
+  a.count_kernel();
+}
+
+void nccl_send_receive(CudaArgs& a) {
+  const auto& attrs = a.attrs<CollectiveAttrs>();
+  const RankGroup& group = *attrs.group;
+  const std::size_t bytes = a.in_type(0).bytes();
+  if (bytes == 0) return;
+  const int from = attrs.sources[at(group.rank())], to = target_of(attrs.sources, group.rank());
+  if (from < 0) check_cuda(cudaMemsetAsync(a.out<void>(0), 0, bytes, a.stream()), "cudaMemsetAsync", a);
+  if (from < 0 && to < 0) return;
+  NcclCallGroup calls(group.nccl()->api());
+  if (to >= 0) call_nccl(a, "ncclSend", &NcclApi::send, a.in<void>(0), bytes, NcclType::u8, to);
+  if (from >= 0) call_nccl(a, "ncclRecv", &NcclApi::receive, a.out<void>(0), bytes, NcclType::u8, from);
   expect_nccl(a, "ncclGroupEnd", calls.end());
   a.count_kernel();
 }

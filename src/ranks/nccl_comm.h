@@ -9,6 +9,7 @@
 #include "graphsink/op.h"
 #include "ir/agreement.h"
 #include "ranks/nccl_api.h"
+#include "ranks/voters.h"
 
 namespace graphsink {
 
@@ -37,7 +38,10 @@ class NcclComm {
 };
 
 // The node of the op by which ranks agree, on a device: how long it waits for the others.
-std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement);
+std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement, const Voters& voters);
+
+// A communicator for all ranks of a group, which call it together. Throws Error if NCCL refuses.
+void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& where);
 
 // For OpDef::prepare. Throws Error if the program runs on another device than the communicator.
 Prepared prepare_nccl(const PrepareArgs& p);
@@ -49,6 +53,7 @@ void nccl_all_gather(CudaArgs& a);
 void nccl_reduce_scatter(CudaArgs& a);
 void nccl_broadcast(CudaArgs& a);
 void nccl_all_to_all(CudaArgs& a);
+void nccl_send_receive(CudaArgs& a);
 // The CUDA body of the op by which ranks agree: gathers the step blocks of all ranks.
 void nccl_agree(CudaArgs& a);
 #endif

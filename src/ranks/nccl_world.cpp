@@ -99,6 +99,21 @@ void NcclComm::abort() {
   nccl_.abort(handle_);
 }
 
+void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& where) {
+  group.set_device(device);
+  if (group.size() == 1) return;
+  const Exchange exchange{"nccl_world", where};
+  NcclId id;
+  std::string problem;
+  if (group.rank() == 0) {
+    const NcclResult result = nccl.get_unique_id(&id);
+    if (result != NcclResult::success) problem = nccl_problem(nccl, "ncclGetUniqueId", result, nullptr);
+  }
+  expect_none(group, problem, exchange);
+  group.broadcast_parts(id.bytes, sizeof id.bytes, 0, exchange);
+  group.set_nccl(std::make_shared<NcclComm>(nccl, device, group.size(), group.rank(), id, where));
+}
+
 Comm nccl_world(const NcclOptions& options, Where where) {
   const Comm comm = mpi_world({.patience_s = options.patience_s}, where);
   RankGroup& group = *comm.group();
@@ -109,14 +124,7 @@ Comm nccl_world(const NcclOptions& options, Where where) {
   const NcclApi* nccl = group.size() > 1 ? &NcclApi::find(no_nccl) : nullptr;
   expect_none(group, problem.empty() ? no_nccl : problem, exchange);
   if (nccl == nullptr) return comm;
-  NcclId id;
-  if (group.rank() == 0) {
-    const NcclResult result = nccl->get_unique_id(&id);
-    if (result != NcclResult::success) problem = nccl_problem(*nccl, "ncclGetUniqueId", result, nullptr);
-  }
-  expect_none(group, problem, exchange);
-  group.broadcast_parts(id.bytes, sizeof id.bytes, 0, exchange);
-  group.set_nccl(std::make_shared<NcclComm>(*nccl, device, group.size(), group.rank(), id, where));
+  add_nccl(group, *nccl, device, where);
   return comm;
 }
 
@@ -124,6 +132,7 @@ Comm nccl_world(const NcclOptions& options, Where where) {
 
 NcclComm::~NcclComm() = default;
 void NcclComm::abort() {}
+void add_nccl(RankGroup&, const NcclApi&, int, const Where&) {}
 
 Comm nccl_world(const NcclOptions&, Where where) {
   throw Error("nccl_world", where, "this library was built without CUDA",

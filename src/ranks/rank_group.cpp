@@ -69,11 +69,20 @@ void RankGroup::give_up(const Exchange& exchange, std::string why) {
   throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
 }
 
-void RankGroup::give_up_nccl(const std::string& why) {
+void RankGroup::give_up_nccl(const std::string& waits_in) {
   const std::lock_guard lock(mutex_);
-  if (!broken_) broken_ = why;
-  backend_->give_up();
   if (nccl_) nccl_->abort();
+  if (!broken_) broken_ = waited_in(waits_in);
+}
+
+// Tells the other ranks that this one gives up, and returns the problem.
+std::string RankGroup::waited_in(const std::string& mine) {
+  // Others began to wait a little later, and give up later.
+  const auto words = backend_->give_up(mine, std::clamp(patience_s_ / 4, 0.1, 5.0));
+  const std::string group = suffix().empty() ? "" : "," + suffix() + ",";
+  return "rank " + std::to_string(rank_) + " of " + std::to_string(size_) + group + " has waited " +
+         std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " + mine +
+         whom_it_waited_for(mine, words, rank_);
 }
 
 void RankGroup::require_whole(const Exchange& exchange) {
@@ -108,13 +117,7 @@ void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
     (void)backend_->give_up(described(exchange), 0);
     throw Error(std::string(exchange.op), exchange.where, e.problem(), e.remedy(), e.code());
   }
-  const std::string mine = described(exchange);
-  // Others began to wait a little later, and give up later.
-  const auto words = backend_->give_up(mine, std::clamp(patience_s_ / 4, 0.1, 5.0));
-  give_up(exchange, "rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
-                        (suffix().empty() ? "" : "," + suffix() + ",") + " has waited " +
-                        std::to_string(static_cast<std::int64_t>(patience_s_ * 1000)) + " ms in " + mine +
-                        whom_it_waited_for(mine, words, rank_));
+  give_up(exchange, waited_in(described(exchange)));
 }
 
 void RankGroup::all_to_all(const void* in, void* out, std::size_t bytes, const Exchange& exchange) {

@@ -78,8 +78,9 @@ class RankGroup {
   void set_device(int device) { device_ = device; }
 
   double patience_s() const noexcept { return patience_s_; }
-  // Ends a wait of NCCL's, and all later ones. Any thread may call it.
-  void give_up_nccl(const std::string& why);
+  // Ends a wait of NCCL's, and all later ones, after `patience_s`. `waits_in` is where, for people. Any thread may call
+  // it.
+  void give_up_nccl(const std::string& waits_in);
   // Throws Error if a wait was given up.
   void require_whole(const Exchange& exchange);
 
@@ -96,6 +97,7 @@ class RankGroup {
   template <class Begin>
   void wait(const Exchange& exchange, Begin&& begin);
   [[noreturn]] void give_up(const Exchange& exchange, std::string why);
+  std::string waited_in(const std::string& mine);
   void gather(std::string_view mine, std::size_t bytes, const Exchange& exchange);
   void claim(const Exchange& exchange);
 

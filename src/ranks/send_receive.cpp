@@ -5,17 +5,17 @@
 
 #include "base/at.h"
 #include "graphsink/ranks.h"
-#include "ranks/collective.h"
+#include "ranks/nccl_form.h"
 
 namespace graphsink {
-namespace {
 
-// The rank to which this one sends; -1: to none.
 int target_of(const std::vector<int>& sources, int rank) {
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (sources[i] == rank) return static_cast<int>(i);
   return -1;
 }
+
+namespace {
 
 void infer_send_receive(InferArgs& a) {
   a.expect_inputs(1);
@@ -52,19 +52,28 @@ void send_receive_body(const CpuArgs& a) {
 
 std::vector<Value> send_receive_grad(const GradArgs& g);
 
-const OpDef send_receive_op{.name = "send_receive",
-                            .infer = infer_send_receive,
-                            .traits = {.host_effect = true, .agree = &agree_op},
-                            .bodies = {send_receive_body},
-                            .grad = send_receive_grad,
-                            .call_cost = "a wait for two ranks"};
+constexpr OpDef kSendReceive{.name = "send_receive",
+                             .infer = infer_send_receive,
+                             .traits = {.host_effect = true, .agree = &agree_op},
+                             .prepare = prepare_exchange,
+                             .bodies = {send_receive_body},
+                             .grad = send_receive_grad,
+                             .call_cost = "a wait for two ranks"};
+
+#ifdef GRAPHSINK_CUDA
+constexpr OpDef kNcclSendReceive = with_nccl<nccl_send_receive>(kSendReceive);
+const OpDef& form_for(const RankGroup& group) { return group.nccl() == nullptr ? kSendReceive : kNcclSendReceive; }
+#else
+const OpDef& form_for(const RankGroup&) { return kSendReceive; }
+#endif
 
 // Gradients go the other way.
 std::vector<Value> send_receive_grad(const GradArgs& g) {
   auto attrs = g.attrs.as<CollectiveAttrs>();
   const std::vector<int> sources = attrs.sources;
   for (std::size_t i = 0; i < sources.size(); ++i) attrs.sources[i] = target_of(sources, static_cast<int>(i));
-  return emit(send_receive_op, {Arg(g.grads[0], g.where)}, std::move(attrs));
+  const OpDef& form = form_for(*attrs.group);
+  return emit(form, {Arg(g.grads[0], g.where)}, std::move(attrs));
 }
 
 }  // namespace
@@ -74,7 +83,7 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources) {
   if (comm.size() == 1 && sources == std::vector{0} && value != nullptr && value->valid()) return *value;
   CollectiveAttrs attrs{comm.group()};
   attrs.sources = sources;
-  return emit(send_receive_op, {x}, std::move(attrs))[0];
+  return emit(form_for(*comm.group()), {x}, std::move(attrs))[0];
 }
 
 }  // namespace graphsink

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "graphsink/ranks.h"
+#include "ranks/nccl_comm.h"
 #include "ranks/rank_group.h"
 
 namespace graphsink {
@@ -24,7 +25,9 @@ std::shared_ptr<RankGroup> RankGroup::split(const std::shared_ptr<RankGroup>& wh
 }
 
 Comm Comm::split(int color, int key, Where where) const {
-  return Comm(RankGroup::split(group_, color, key, {"split", where}));
+  const Comm part(RankGroup::split(group_, color, key, {"split", where}));
+  if (const auto& nccl = group_->nccl()) add_nccl(*part.group(), nccl->api(), nccl->device(), where);
+  return part;
 }
 
 }  // namespace graphsink

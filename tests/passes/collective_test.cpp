@@ -147,6 +147,20 @@ TEST(CollectiveOnADevice, MayBePlacedOnTheHostByDefault) {
   EXPECT_GT(position(plan, "agree"), position(plan, "tell_step"));
 }
 
+TEST(CollectiveOnADevice, IsNotInAStepWithOneOnTheHost) {
+  Graph g;
+  const Value x = g.input("x", f32, {256});
+  g.output("y", exchange(emit(exchange_there_op, {x})[0]));
+  try {
+    make_plan(g, Target::cuda13(), system_ops(), {}, {});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(e.problem().find("it exchanges values on the host, and exchange (collective_test.cpp:"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 TEST(ErrorOfRank, KeepsRankReasonAndIndex) {
   for (const std::int64_t index : {std::int64_t{0}, std::int64_t{7}, std::int64_t{-9}, std::int64_t{1} << 38}) {
     const ErrorOfRank why = unpacked(packed({300, StepError::index, index}));

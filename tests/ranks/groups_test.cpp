@@ -16,17 +16,24 @@
 namespace graphsink::testing {
 namespace groups_test {
 
+// The Comm that the function makes, once for MPI and once for NCCL.
+template <class Make>
+const Comm& once(const Make& make) {
+  static std::optional<Comm> comms[2];
+  std::optional<Comm>& comm = comms[nccl_is_chosen() ? 1 : 0];
+  if (!comm) comm = make();
+  return *comm;
+}
+
 int me() { return world().rank(); }
 int ranks() { return world().size(); }
 
 // Ranks in rows of two: with three ranks, one row and one column have one rank alone.
 const Comm& row() {
-  static const Comm comm = world().split(me() / 2);
-  return comm;
+  return once([] { return world().split(me() / 2); });
 }
 const Comm& column() {
-  static const Comm comm = world().split(me() % 2);
-  return comm;
+  return once([] { return world().split(me() % 2); });
 }
 
 template <class Call>
@@ -40,8 +47,8 @@ std::string problem_of(const Call& call) {
 }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-class Groups : public OnDevice {};
-INSTANTIATE_TEST_SUITE_P(Devices, Groups, ::testing::ValuesIn(devices()), device_name);
+class Groups : public OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Devices, Groups, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST(Split, OrdersRanksByKeyThenByRank) {
   EXPECT_EQ(row().rank(), me() % 2);
@@ -150,7 +157,7 @@ struct Grid {
 TEST_P(Groups, AStepThatFailsOnOneRankFailsOnAll) {
   for (int bad = 0; bad < ranks(); ++bad) {
     for (const Mode mode : kAllModes) {
-      Grid grid(GetParam());
+      Grid grid(GetParam().device);
       float expected = 0;
       for (const std::size_t fails : {std::size_t{5}, std::size_t{8}, std::size_t{0}, std::size_t{8}}) {
         Tensor indices(i32, {8, 1});

@@ -27,7 +27,7 @@ std::vector<int> line() {
   return sources;
 }
 
-class SendReceive : public OnDevice {
+class SendReceive : public OnRanks {
  protected:
   // What this rank gets, in each mode, and the gradient of the sum of rank + 1 times it over all ranks.
   void expect(const std::vector<int>& sources, double received, double gradient) {
@@ -47,7 +47,7 @@ class SendReceive : public OnDevice {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, SendReceive, ::testing::ValuesIn(devices()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, SendReceive, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST_P(SendReceive, PassesOnInARing) {
   expect(ring(), 10.0 + (me() + ranks() - 1) % ranks(), 1.0 + (me() + 1) % ranks());

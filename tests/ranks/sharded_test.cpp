@@ -94,14 +94,14 @@ double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-class Sharded : public OnDevice {};
-INSTANTIATE_TEST_SUITE_P(Devices, Sharded, ::testing::ValuesIn(devices()), device_name);
+class Sharded : public OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Devices, Sharded, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST_P(Sharded, HasTheBitsOfApplyInEveryMode) {
   const auto compare = [&](const char* what, DType dtype, const auto& options, std::size_t bucket) {
-    const std::vector<double> expected = train(GetParam(), interactive_serial, dtype, whole(options)).parameters;
+    const std::vector<double> expected = train(GetParam().device, interactive_serial, dtype, whole(options)).parameters;
     for (const Mode mode : kAllModes)
-      EXPECT_TRUE(train(GetParam(), mode, dtype, in_shards(options, bucket)).parameters == expected)
+      EXPECT_TRUE(train(GetParam().device, mode, dtype, in_shards(options, bucket)).parameters == expected)
           << what << ", " << to_string(mode) << ", buckets of " << bucket << " bytes";
   };
   constexpr std::size_t kAll = std::size_t{4} << 20;
@@ -116,9 +116,9 @@ TEST_P(Sharded, HasTheBitsOfApplyInEveryMode) {
 // The norm is a sum of the squares of shards, which is rounded otherwise than that of all elements.
 TEST_P(Sharded, ClipsByTheNormOfAllGradients) {
   const AdamwOptions options{.lr = 1e-2, .gradients = {.clip_norm = 0.3}};
-  const Trained expected = train(GetParam(), interactive_serial, f32, whole(options));
+  const Trained expected = train(GetParam().device, interactive_serial, f32, whole(options));
   for (const Mode mode : kAllModes) {
-    const Trained seen = train(GetParam(), mode, f32, in_shards(options));
+    const Trained seen = train(GetParam().device, mode, f32, in_shards(options));
     EXPECT_LT(farthest(seen.parameters, expected.parameters), 1e-5) << to_string(mode);
     ASSERT_EQ(seen.norms.size(), expected.norms.size());
     for (std::size_t i = 0; i < seen.norms.size(); ++i)
@@ -133,8 +133,8 @@ TEST_P(Sharded, AllSkipAnUpdateThatOverflows) {
                       .momentum = 0.9,
                       .gradients = {.loss_scale = LossScale{.variable = Variable("scale", Tensor::scalar(1.0f))}}};
   };
-  const Trained expected = train(GetParam(), interactive_serial, f32, whole(options()), 5);
-  const Trained seen = train(GetParam(), sink, f32, in_shards(options()), 5);
+  const Trained expected = train(GetParam().device, interactive_serial, f32, whole(options()), 5);
+  const Trained seen = train(GetParam().device, sink, f32, in_shards(options()), 5);
   for (const double x : seen.parameters) ASSERT_TRUE(std::isfinite(x));
   EXPECT_LT(farthest(seen.parameters, expected.parameters), 1e-5);
 }

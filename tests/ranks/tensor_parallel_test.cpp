@@ -123,16 +123,16 @@ double farthest(const Tensor& a, const Tensor& b) {
   return most;
 }
 
-class TensorParallel : public OnDevice {
+class TensorParallel : public OnRanks {
  protected:
   template <class Model>
   void expect_that_of_one_process() {
-    std::vector<Tensor> expected = computed<Model>(GetParam(), one_rank(), interactive_serial);
+    std::vector<Tensor> expected = computed<Model>(GetParam().device, one_rank(), interactive_serial);
     const std::vector<Weight> weights = Model{}.weights();
     for (std::size_t i = 0; i < weights.size(); ++i)
       expected[i + 2] = part_of(expected[i + 2], weights[i].divided, world());
     for (const Mode mode : kAllModes) {
-      const std::vector<Tensor> seen = computed<Model>(GetParam(), world(), mode);
+      const std::vector<Tensor> seen = computed<Model>(GetParam().device, world(), mode);
       for (std::size_t i = 0; i < seen.size(); ++i)
         EXPECT_LT(farthest(seen[i], expected[i]), kBound) << to_string(mode) << ", "
                                                           << (i == 0   ? "loss"
@@ -148,7 +148,7 @@ class TensorParallel : public OnDevice {
     return program.output("y");
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, TensorParallel, ::testing::ValuesIn(devices()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, TensorParallel, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
 TEST_P(TensorParallel, TwoLayersHaveTheGradientsOfOneProcess) { expect_that_of_one_process<Mlp>(); }
 TEST_P(TensorParallel, ATransformerLayerHasTheGradientsOfOneProcess) { expect_that_of_one_process<Layer>(); }
@@ -164,7 +164,7 @@ TEST_P(TensorParallel, SecondDerivativesAreThoseOfOneProcess) {
     const Value dx = grad(Mlp::loss(x, w, comm), {x})[0];
     const std::vector<Value> all = grad(sum(mul(dx, dx)), {x, w[0], w[1]});
     for (std::size_t i = 0; i < all.size(); ++i) g.output(std::to_string(i), all[i]);
-    Program program = compile(g, {.target = GetParam()});
+    Program program = compile(g, {.target = GetParam().device});
     program.run(sink);
     return std::vector{program.output("0"), program.output("1"), program.output("2")};
   };
@@ -205,7 +205,7 @@ TEST_P(TensorParallel, TogetherWithDataParallelism) {
     const Value loss = cross_entropy(leave_parallel(matmul(hidden, w[1]), of_model) + w[2], t);
     const std::vector<Value> means = average(grad(loss, wrt), of_data);
     for (std::size_t i = 0; i < means.size(); ++i) g.output(std::to_string(i), means[i]);
-    Program program = compile(g, {.target = GetParam()});
+    Program program = compile(g, {.target = GetParam().device});
     program.run(sink);
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < means.size(); ++i) result.push_back(program.output(std::to_string(i)));
