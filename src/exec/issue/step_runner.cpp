@@ -210,7 +210,11 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
 bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
   const bool is_captured = capture_islands(entry, mode);
   const auto ranks = entry.bound.rank_wait();
-  if (!ranks || ranks->have_captured(is_captured)) return is_captured;
+  if (!ranks) return is_captured;
+  // A device whose work goes on only while the host waits for it, as that of the software device may, would keep the
+  // steps of other ranks from ending, and so these ranks from coming here.
+  device().wait(stream());
+  if (ranks->have_captured(is_captured)) return is_captured;
   if (!is_captured) return false;
   const CaptureFailed reason("capture", Where(), "another rank could not capture its step", "see what that rank logs");
   const auto drop = [&](std::vector<CaptureSlot>& slots) {

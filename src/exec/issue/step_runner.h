@@ -106,6 +106,7 @@ class StepRunner {
                FunctionRef<void(Streams)> issue, const char* otherwise);
   bool capture_islands(ShapeEntry& entry, Mode mode);
   // The same on all ranks, where they exchange values on the device: returns true if all of them have captured theirs.
+  // Waits for the steps issued so far, and for the ranks.
   bool capture_on_all_ranks(ShapeEntry& entry, Mode mode);
   bool capture_loop(ShapeEntry& entry, Mode mode);
 
