@@ -66,7 +66,7 @@ struct OpTraits {
   bool kernels_wait = false;
   // The op is a collective: every rank of a group of processes runs it, in one order, so it has a host effect, too. In
   // front of the commit of a step with collectives the planner puts a node of the op `agree`, by which all ranks learn
-  // whether the step failed on one of them. See ranks.h.
+  // whether the step failed on one of them; on the device, if all collectives of the step run there. See ranks.h.
   const OpDef* agree = nullptr;
 };
 
