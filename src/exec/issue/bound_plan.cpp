@@ -176,6 +176,7 @@ void BoundPlan::refresh(std::size_t index, std::uint64_t version, DeviceQueue& d
 }
 
 std::shared_ptr<const RankWait> BoundPlan::rank_wait() const {
+  if (!plan_->target().separate_memory) return nullptr;  // the ranks agree on the host
   const OpDef* agree = nullptr;
   for (const PlanNode& node : plan_->nodes) agree = node.op->traits.agree ? node.op->traits.agree : agree;
   for (std::size_t i = 0; agree != nullptr && i < plan_->nodes.size(); ++i)
