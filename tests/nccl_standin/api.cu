@@ -90,12 +90,10 @@ struct Group {
   cudaStream_t stream = nullptr;
   Call call{.kind = Kind::exchange};
   Operands operands;
-  int sends = 0, receives = 0;
 };
 thread_local Group group;
 
-NcclResult add(const char* function, NcclHandle* comm, cudaStream_t stream, std::size_t count, NcclType type,
-               int& calls) {
+NcclResult add(const char* function, NcclHandle* comm, cudaStream_t stream, std::size_t count, NcclType type) {
   if (must_fail(function)) return refuse(comm, NcclResult::system_error, "asked for by GS_NCCL_FAIL");
   const bool is_first = group.comm == nullptr;
   const bool fits = is_first || (group.comm == comm && group.stream == stream && group.call.count == count &&
@@ -105,7 +103,6 @@ NcclResult add(const char* function, NcclHandle* comm, cudaStream_t stream, std:
   group.stream = stream;
   group.call.count = count;
   group.call.type = type;
-  ++calls;
   return NcclResult::success;
 }
 
@@ -206,13 +203,13 @@ GRAPHSINK_NCCL NcclResult ncclBroadcast(const void* in, void* out, std::size_t c
 GRAPHSINK_NCCL NcclResult ncclSend(const void* data, std::size_t count, NcclType type, int peer, NcclHandle* comm,
                                    cudaStream_t stream) {
   nccl_standin::group.operands.in[peer] = data;
-  return nccl_standin::add("ncclSend", comm, stream, count, type, nccl_standin::group.sends);
+  return nccl_standin::add("ncclSend", comm, stream, count, type);
 }
 
 GRAPHSINK_NCCL NcclResult ncclRecv(void* data, std::size_t count, NcclType type, int peer, NcclHandle* comm,
                                    cudaStream_t stream) {
   nccl_standin::group.operands.out[peer] = data;
-  return nccl_standin::add("ncclRecv", comm, stream, count, type, nccl_standin::group.receives);
+  return nccl_standin::add("ncclRecv", comm, stream, count, type);
 }
 
 GRAPHSINK_NCCL NcclResult ncclGroupStart() {
@@ -226,8 +223,5 @@ GRAPHSINK_NCCL NcclResult ncclGroupEnd() {
   if (--group.depth > 0) return NcclResult::success;
   const nccl_standin::Group all = std::exchange(group, nccl_standin::Group());
   if (all.comm == nullptr) return NcclResult::success;
-  const int ranks = nccl_standin::rank_of(all.comm).ranks;
-  if (all.sends != ranks || all.receives != ranks)
-    return nccl_standin::refuse(all.comm, NcclResult::invalid_usage, "the stand-in sends to all ranks, or to none");
   return nccl_standin::launch(all.comm, all.stream, all.call, all.operands);
 }

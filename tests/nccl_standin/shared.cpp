@@ -115,23 +115,51 @@ bool reduce_scatter(Rank& rank, const Call& call, const Operands& operands, std:
   return true;
 }
 
-// In turn n each rank shows what it sends to the n-th rank behind it.
-bool exchange(Rank& rank, const Operands& operands, std::size_t bytes) {
-  for (int turn = 0; turn < rank.ranks; ++turn) {
-    const int target = (rank.rank + turn) % rank.ranks, source = (rank.rank + rank.ranks - turn) % rank.ranks;
-    const bool is_done = for_parts(bytes, [&](std::size_t first, std::size_t part) {
-      return show(rank, place(operands.in[target], first), part,
-                  [&] { std::memcpy(place(operands.out[source], first), rank.shared->parts[source], part); });
-    });
-    if (!is_done) return false;
+// A tensor on its way to another rank, or from one.
+struct Transfer {
+  Letter& letter;
+  const std::byte* from;
+  std::byte* to;
+  std::size_t done = 0;
+
+  // The next part, if it is there, or there is room for it. As with NCCL nothing more happens if the two ranks differ.
+  bool take_step(const Call& call, std::size_t bytes) {
+    if (done == bytes || letter.is_full.load() != (to != nullptr ? 1u : 0u)) return false;
+    const std::size_t part = std::min(kLetter, bytes - done);
+    if (to != nullptr) {
+      if (!(letter.call == call)) return false;
+      std::memcpy(to + done, letter.part, part);
+    } else {
+      letter.call = call;
+      std::memcpy(letter.part, from + done, part);
+    }
+    done += part;
+    letter.is_full.store(to != nullptr ? 0 : 1);
+    return true;
+  }
+};
+
+// Only the ranks that send something to each other take part.
+bool exchange(Rank& rank, const Call& call, const Operands& operands, std::size_t bytes) {
+  std::vector<Transfer> transfers;
+  for (int other = 0; other < rank.ranks; ++other) {
+    if (operands.in[other] != nullptr)
+      transfers.push_back({rank.shared->letters[rank.rank][other], place(operands.in[other], 0), nullptr});
+    if (operands.out[other] != nullptr)
+      transfers.push_back({rank.shared->letters[other][rank.rank], nullptr, place(operands.out[other], 0)});
+  }
+  const auto is_done = [&](const Transfer& transfer) { return transfer.done == bytes; };
+  for (int looks = 0; !std::all_of(transfers.begin(), transfers.end(), is_done); ++looks) {
+    if (rank.is_aborted) return false;
+    for (Transfer& transfer : transfers)
+      if (transfer.take_step(call, bytes)) looks = 0;
+    wait_a_little(looks);
   }
   return true;
 }
 
-bool do_call(Rank& rank, const Call& call, const Operands& operands) {
-  const std::size_t bytes = call.count * graphsink::size_of(dtype_of(call.type));
+bool do_call(Rank& rank, const Call& call, const Operands& operands, std::size_t bytes) {
   if (call.kind == Kind::reduce_scatter) return reduce_scatter(rank, call, operands, bytes);
-  if (call.kind == Kind::exchange) return exchange(rank, operands, bytes);
   return for_parts(bytes, [&](std::size_t first, std::size_t part) {
     const bool is_shown = call.kind != Kind::broadcast || rank.rank == call.root;
     return show(rank, is_shown ? place(operands.in[0], first) : nullptr, part, [&] {
@@ -204,7 +232,12 @@ void leave(Rank& rank) { munmap(rank.shared, sizeof(Shared)); }
 void carry_out(Rank& rank, const Call& call, const Operands& operands) {
   if (const char* slow = std::getenv("GS_NCCL_SLOW_US")) usleep(static_cast<useconds_t>(std::atoi(slow)));
   const bool stalls = std::getenv("GS_NCCL_STALL") != nullptr;
-  if (!stalls && agree_on(rank, call) && do_call(rank, call, operands)) return;
+  const std::size_t bytes = call.count * graphsink::size_of(dtype_of(call.type));
+  if (call.kind == Kind::exchange) {
+    if (!stalls && exchange(rank, call, operands, bytes)) return;
+  } else if (!stalls && agree_on(rank, call) && do_call(rank, call, operands, bytes)) {
+    return;
+  }
   for (int looks = 0; !rank.is_aborted; ++looks) wait_a_little(looks);
 }
 

@@ -19,7 +19,8 @@
 namespace nccl_standin {
 
 constexpr int kMostRanks = 8;
-constexpr std::size_t kPart = std::size_t{1} << 18;  // bytes that a rank shows the others at once
+constexpr std::size_t kPart = std::size_t{1} << 18;    // bytes that a rank shows the others at once
+constexpr std::size_t kLetter = std::size_t{1} << 14;  // and that it sends to one of them
 
 enum class Kind : std::int32_t { all_reduce, all_gather, reduce_scatter, broadcast, exchange };
 
@@ -36,6 +37,13 @@ struct Call {
 };
 std::string text_of(const Call& call);
 
+// What one rank sends to another, part by part.
+struct Letter {
+  std::atomic<std::uint32_t> is_full;
+  Call call;
+  std::byte part[kLetter];
+};
+
 // Memory of all ranks, which begins as zeros.
 struct Shared {
   std::atomic<std::uint32_t> joined;
@@ -43,6 +51,7 @@ struct Shared {
   std::atomic<std::uint32_t> meetings;
   Call calls[kMostRanks];
   alignas(64) std::byte parts[kMostRanks][kPart];
+  Letter letters[kMostRanks][kMostRanks];  // by the rank that sends, then by the one that receives
 };
 
 // One rank of a communicator.
@@ -63,7 +72,7 @@ bool create(std::string& name);
 std::unique_ptr<Rank> join(const std::string& name, int ranks, int rank);
 void leave(Rank& rank);
 
-// The operands of a call: of an exchange, those for each rank.
+// The operands of a call: of a group of sends and receives, those for each rank; null: there is none.
 struct Operands {
   const void* in[kMostRanks] = {};
   void* out[kMostRanks] = {};
