@@ -18,18 +18,6 @@ class Agreement : public OnRanks {
   static int me() { return world().rank(); }
   // The rank that makes a mistake; the others do not.
   static int bad() { return world().size() - 1; }
-
-  // The problem of the Error that `call` throws; "" if it throws none.
-  template <class Call>
-  static std::string problem_of(const Call& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      return e.op() + ": " + e.problem();
-    }
-    return "";
-  }
-  static bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, Agreement, ::testing::ValuesIn(rank_ways()), rank_way_name);

@@ -36,17 +36,6 @@ const Comm& column() {
   return once([] { return world().split(me() % 2); });
 }
 
-template <class Call>
-std::string problem_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.op() + ": " + e.problem();
-  }
-  return "";
-}
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 class Groups : public OnRanks {};
 INSTANTIATE_TEST_SUITE_P(Devices, Groups, ::testing::ValuesIn(rank_ways()), rank_way_name);
 

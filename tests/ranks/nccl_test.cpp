@@ -23,17 +23,6 @@
 namespace graphsink::testing {
 namespace nccl_test {
 
-template <class Call>
-std::string problem_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.op() + ": " + e.problem();
-  }
-  return "";
-}
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(NcclLibrary, SaysWhereItWasLookedFor) {
   std::string problem;
   (void)NcclApi::open("libno_such_nccl.so.2", problem);

@@ -60,6 +60,18 @@ inline bool& nccl_is_chosen() {
 }
 inline const Comm& world() { return nccl_is_chosen() ? world_of_nccl() : world_of_mpi(); }
 
+// Op and problem of the Error that `call` throws; "" if it throws none.
+template <class Call>
+std::string problem_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.op() + ": " + e.problem();
+  }
+  return "";
+}
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 // The fixture of tests that run on every device, and in every way in which its values can move between ranks.
 class OnRanks : public ::testing::TestWithParam<RankWay> {
  protected:
