@@ -5,6 +5,7 @@
 #include <graphsink/graphsink.h>
 #include <graphsink/ranks.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string_view>
 
@@ -41,6 +42,6 @@ int main(int argc, char** argv) try {
             << " steps, loss " << losses.front() << " -> " << losses.back() << "\n";
   return std::cout.flush() ? 0 : 2;  // a full disk would lose what was printed
 } catch (const gs::Error& e) {
-  std::cerr << "error: " << e.what() << "\n";
-  return 2;
+  std::cerr << "error: " << e.what() << std::endl;
+  std::_Exit(2);  // to return would wait for the other ranks in MPI_Finalize()
 }

@@ -2,6 +2,7 @@
 // evaluation and continuation are three programs on the same Variables. The continuation is a loop in one launch.
 //
 //   mpirun -n 4 train_text --ranks --model gpt     # four processes train one model, each on a quarter of every batch
+#include <cstdlib>
 #include <filesystem>
 
 #include "samples/cli.h"
@@ -52,6 +53,20 @@ void read_saved_options(Options& options) {
 }
 
 #ifdef GRAPHSINK_RANKS
+// Throws Error on all ranks if they do not see the same newest file of the folder, as when it is not on all machines.
+void expect_same_file(const gs::Comm& comm, const std::filesystem::path& folder) {
+  const std::filesystem::path newest = gs::newest_checkpoint(folder);
+  gs::Tensor steps(gs::i64, {1});
+  steps.as<std::int64_t>()[0] = newest.empty() ? -1 : gs::read_checkpoint_metadata(newest).number("step");
+  gs::Eager eager;
+  const gs::Tensor all = gs::Eager::read(gs::all_gather(eager.tensor(steps), comm));
+  for (int rank = 1; rank < comm.size(); ++rank)
+    if (all.at(rank) != all.at(0))
+      throw gs::Error("train_text", gs::Where(),
+                      "rank 0 and rank " + std::to_string(rank) + " see different files in " + folder.string(),
+                      "give --save a folder that all machines share");
+}
+
 // All ranks train one model, each on its part of every batch. Rank 0 prints, and writes the files.
 gs::OrderOptions share(const gs::Comm& comm, models::TextTraining& training, gs::TrainOptions& train_options) {
   if (training.batch % comm.size() != 0)
@@ -63,6 +78,7 @@ gs::OrderOptions share(const gs::Comm& comm, models::TextTraining& training, gs:
   training.sharing = {
       [comm](const std::vector<gs::Value>& gradients) { return gs::average(gradients, comm); },
       [comm](const gs::Value& loss) { return gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}); }};
+  expect_same_file(comm, train_options.save.folder);
   if (comm.size() > 1) train_options.ends_on_interrupt = false;  // ranks that end at different steps wait for others
   if (comm.rank() > 0) {
     train_options.progress = nullptr;
@@ -143,5 +159,9 @@ int main(int argc, char** argv) {
 #ifdef GRAPHSINK_RANKS
   app.add_flag("--ranks", options.is_shared, "train one model with all processes that mpirun starts");
 #endif
-  return cli::run_program(app, argc, argv, [&] { return train(options); });
+  const int code = cli::run_program(app, argc, argv, [&] { return train(options); });
+  if (code == 0 || !options.is_shared) return code;
+  std::cout.flush();
+  std::fflush(stdout);
+  std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
 }

@@ -28,6 +28,10 @@
 // MPI_Finalize(), which would wait for the rank, too: a rank that comes late still writes to the memory of the
 // collective.
 //
+// With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps. It does not end
+// those in which no call of the program waits: loops around Program::poll(), Variable::read() and write(), streams of
+// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators.
+//
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // MPI moves the data. Another number of ranks adds up in another order.
 //
@@ -167,7 +171,8 @@ Value enter_parallel(Arg x, const Comm& comm);
 Value leave_parallel(Arg x, const Comm& comm);
 // cross_entropy() of logits whose classes are divided among the ranks: `logits` [n, c / size] has those of this rank,
 // in the order of the ranks, and `targets` [n], i32 or i64, are equal on all ranks, and count all c classes. Takes f32
-// and f64. Options, result and errors are those of cross_entropy(); the result is the same on all ranks, and the
+// and f64. Options and result are those of cross_entropy(), and a target that is no class fails the step, as an index
+// that lies outside the axis. The result is the same on all ranks, and the
 // gradient that of this one loss.
 Value cross_entropy_parallel(Arg logits, Arg targets, const Comm& comm, const CrossEntropyOptions& options = {});
 
@@ -184,20 +189,20 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
                            Where where = Where::current());
 // apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each
 // has one part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et
-// al. 2020, "ZeRO", stage 1). The parameters have the same bits as with apply(), except that a norm, of clip_norm or a
-// loss scale, may differ in the last bits. All options of apply() are there; clipping and skipped updates are decided
+// al. 2020, "ZeRO", stage 1). With mpi_world() the parameters have the same bits as with apply(), except that a norm, of
+// clip_norm or a loss scale, may differ in the last bits; NCCL may add up in another order here. All options of apply() are there; clipping and skipped updates are decided
 // by the norm of the gradients of all ranks. `gradients` are those of this rank, not averaged.
 //
 // Of a parameter of n elements, rank r has the r-th of the parts of ceil(n / size) elements, counted in the flat
-// parameter: "<parameter>.shard", in f32 for 16-bit parameters, which begins with the value that the parameter has when
-// the function is called. Optimizer::state has the shards of all parameters first, then the state, named after them:
-// "<parameter>.shard.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks. If you
+// parameter: "<parameter>.shard<r>", in f32 for 16-bit parameters, which begins with the value that the parameter has
+// when the function is called. Optimizer::state has the shards of all parameters first, then the state, named after
+// them: "<parameter>.shard<r>.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks. If you
 // overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the next
 // update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own, which only a
-// group of as many ranks can read.
+// group of as many ranks can read: in train(), in a SaveOptions::folder of its own.
 //
 // `buckets` is as for average(). Graph::updated() gives a parameter's new value. Throws Error where apply() does, and
-// in the body of a loop or branch.
+// in the body of a loop or branch. Do not assign the parameters again behind it: the shards would not learn of that.
 Optimizer apply_sharded(const SgdOptions& options, const std::vector<Variable>& parameters,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());

@@ -1,5 +1,6 @@
 // Scope and RandomPart as context managers.
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <memory>
 
@@ -38,15 +39,21 @@ struct Block {
     open_objects<T>().emplace_back(entry, argument, where);
     entries.push_back(std::move(entry));
   }
-  // Ends those within it, too, which are of generators that are not done; they may leave them later, to no effect.
+  // Of those that this thread has opened, the last. Ends those within it, too, which are of generators that are not
+  // done; they may leave them later, to no effect.
   void leave() {
-    if (entries.empty()) return;
-    const Entry entry = std::move(entries.back());
-    entries.pop_back();
     std::list<Open<T>>& objects = open_objects<T>();
-    const auto is_it = [&](const Open<T>& open) { return open.entry == entry; };
-    if (std::none_of(objects.begin(), objects.end(), is_it)) return;
-    while (!is_it(objects.back())) objects.pop_back();
+    const auto is_open = [&](const Entry& entry) {
+      return std::any_of(objects.begin(), objects.end(), [&](const Open<T>& open) { return open.entry == entry; });
+    };
+    const auto found = std::find_if(entries.rbegin(), entries.rend(), is_open);
+    if (found == entries.rend()) {
+      if (!entries.empty()) entries.pop_back();
+      return;
+    }
+    const Entry entry = *found;
+    entries.erase(std::next(found).base());
+    while (objects.back().entry != entry) objects.pop_back();
     objects.pop_back();
   }
 };

@@ -11,7 +11,8 @@ namespace graphsink {
 bool Program::Impl::give_up_memory(const std::string& problem) {
   const ShapeEntry* current = shapes_.current();
   const std::size_t others = shapes_.size() - (current ? 1 : 0);
-  if (others == 0) return false;
+  // Other ranks would go on to launch what this one has given up.
+  if (others == 0 || rank_wait_) return false;
   log_.warn({"memory is short (", problem, "): ", bytes_text(shapes_.bytes() - (current ? current->bytes() : 0)),
              " that are kept for ", count_text(others, "other set"),
              " of input shapes are given up; shapes that come back are planned and captured again"});

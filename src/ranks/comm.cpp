@@ -1,4 +1,5 @@
 // Comm, and what ranks do beside the steps of a program.
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -49,7 +50,10 @@ Comm mpi_world(const WorldOptions& options, Where where) {
   if (!(options.patience_s > 0) || !std::isfinite(options.patience_s))
     throw Error("mpi_world", where, "a patience of " + std::to_string(options.patience_s) + " seconds",
                 "give a finite number above 0");
-  return Comm(std::make_shared<RankGroup>(open_mpi(where), options.patience_s));
+  // All ranks make as many, so that a world has one number on all of them.
+  static std::atomic<int> worlds = 0;
+  const GroupOrigin origin{nullptr, worlds++};
+  return Comm(std::make_shared<RankGroup>(open_mpi(where), options.patience_s, origin));
 }
 
 Comm one_rank() { return Comm(std::make_shared<RankGroup>(std::make_unique<OneRank>(), 1)); }

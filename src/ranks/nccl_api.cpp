@@ -76,12 +76,9 @@ const NcclApi& NcclApi::find(std::string& problem) {
 NcclConfig config_of(const NcclApi& nccl) {
   NcclConfig config;
   config.blocking = 1;
-  if (nccl.version >= kHasGraphUsageMode) {
-    config.graph_usage_mode = 1;
-  } else {
+  if (nccl.version < kHasGraphUsageMode) {
     config.size = offsetof(NcclConfig, graph_usage_mode);
     config.version = kLeastVersion;
-    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
   }
   return config;
 }

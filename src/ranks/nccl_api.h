@@ -94,9 +94,9 @@ struct NcclApi {
   static NcclApi open(const std::string& library, std::string& problem);
 };
 
-// The options with which NCCL adds no nodes to graphs that order them: graphs of one communicator run one after the
-// other, as do the exchanges of a Comm. Libraries without such an option are told so by the environment variable
-// NCCL_GRAPH_MIXING_SUPPORT, unless it is set, so that the call must come before the first communicator.
+// The options of this version, at NCCL's defaults. By these it orders launches of graphs and calls outside of graphs
+// among each other, which ranks need: a step for new shapes is issued op by op while a launch may be under way. The
+// nodes of events that it adds for that may not be in bodies of conditional nodes.
 NcclConfig config_of(const NcclApi& nccl);
 
 // "ncclAllReduce returned unhandled system error (...)". The communicator may be null.

@@ -14,7 +14,8 @@ class NcclWait : public RankWait {
  public:
   NcclWait(const Agreement& agreement, const Voters& voters)
       : agreement_(agreement), all_(*voters.all), groups_(voters.groups) {
-    if (std::find(groups_.begin(), groups_.end(), &all_) == groups_.end()) groups_.push_back(&all_);
+    std::erase(groups_, &all_);
+    groups_.insert(groups_.begin(), &all_);
     for (const RankGroup* group : groups_) patience_s_ = std::min(patience_s_, group->patience_s());
     const std::string place = to_string(first().where);
     step_ = "the collectives of a step, " + std::string(first().op->name) + (place.empty() ? "" : " (" + place + ")");
@@ -30,6 +31,7 @@ class NcclWait : public RankWait {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));
   }
   void give_up() const override {
+    // First the group that agrees on the step, so that what the others have left undone is not committed.
     for (RankGroup* group : groups_) group->give_up_nccl(step_);
   }
   void require_whole() const override {

@@ -2,7 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,7 +63,14 @@ int choose_device(RankGroup& group, const NcclOptions& options, const Exchange& 
   if (problem.empty() && count == 0) problem = "there is no CUDA device";
   if (problem.empty() && options.device >= count)
     problem = "NcclOptions::device is " + std::to_string(options.device) + ", and there are " + std::to_string(count);
-  return options.device >= 0 ? options.device : before % std::max(count, 1);
+  const int device = options.device >= 0 ? options.device : before % std::max(count, 1);
+  if (problem.empty()) {
+    const OnCudaDevice current(device);
+    // A device that cannot be used says so here, before the others wait for this rank in NCCL.
+    const cudaError_t code = current.code() == cudaSuccess ? cudaFree(nullptr) : current.code();
+    if (code != cudaSuccess) problem = std::string("device ") + std::to_string(device) + ": " + cudaGetErrorName(code);
+  }
+  return device;
 }
 
 // Throws Error on all ranks if one of them has a problem.
@@ -88,15 +98,36 @@ NcclComm::NcclComm(const NcclApi& nccl, int device, int ranks, int rank, const N
                 ErrorCode::unavailable);
 }
 
+namespace {
+
+// Once a rank does not come, communicators of groups that nobody gave up may wait for it, too, when they end in order.
+std::atomic<bool> any_is_aborted = false;
+
+}  // namespace
+
 NcclComm::~NcclComm() {
-  const OnCudaDevice current(device_);
-  if (!is_aborted_) nccl_.destroy(handle_);
+  if (any_is_aborted) {
+    abort();
+  } else {
+    const OnCudaDevice current(device_);
+    nccl_.destroy(handle_);
+  }
 }
 
+// NCCL ends the kernels at once, and returns when no graph holds them any more: those of programs that wait for this
+// thread, for instance.
 void NcclComm::abort() {
   if (is_aborted_.exchange(true)) return;
-  const OnCudaDevice current(device_);
-  nccl_.abort(handle_);
+  any_is_aborted = true;
+  const auto end = [&nccl = nccl_, handle = handle_, device = device_] {
+    const OnCudaDevice current(device);
+    nccl.abort(handle);
+  };
+  try {
+    std::thread(end).detach();
+  } catch (const std::system_error&) {
+    // The process has no thread to spare: the kernels stay until it ends.
+  }
 }
 
 void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& where) {

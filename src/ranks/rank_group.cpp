@@ -72,7 +72,12 @@ void RankGroup::give_up(const Exchange& exchange, std::string why) {
 void RankGroup::give_up_nccl(const std::string& waits_in) {
   const std::lock_guard lock(mutex_);
   if (nccl_) nccl_->abort();
-  if (!broken_) broken_ = waited_in(waits_in);
+  if (broken_) return;
+  try {
+    broken_ = waited_in(waits_in);
+  } catch (const Error& e) {
+    broken_ = e.problem();
+  }
 }
 
 // Tells the other ranks that this one gives up, and returns the problem.

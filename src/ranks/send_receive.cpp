@@ -80,7 +80,13 @@ std::vector<Value> send_receive_grad(const GradArgs& g) {
 
 Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources) {
   const auto* value = std::get_if<Value>(&x.content());
-  if (comm.size() == 1 && sources == std::vector{0} && value != nullptr && value->valid()) return *value;
+  if (comm.size() == 1 && value != nullptr && value->valid()) {
+    if (sources == std::vector{0}) return *value;
+    if (sources == std::vector{-1}) {  // zeros
+      const Arg differs(not_equal(x, x), x.where()), equals(equal(x, x), x.where());
+      return cast(Arg(logical_and(differs, equals), x.where()), value->dtype());
+    }
+  }
   CollectiveAttrs attrs{comm.group()};
   attrs.sources = sources;
   return emit(form_for(*comm.group()), {x}, std::move(attrs))[0];

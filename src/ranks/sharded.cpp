@@ -1,7 +1,9 @@
 // Optimizers whose states are divided among ranks (Rajbhandari et al. 2020, "ZeRO", stage 1).
+#include <set>
 #include <string>
 #include <utility>
 
+#include "base/at.h"
 #include "graphsink/graph.h"
 #include "graphsink/ops.h"
 #include "graphsink/optim.h"
@@ -100,6 +102,23 @@ class Sharder {
   const Where& where_;
 };
 
+// As apply() does for Variables that it updates itself.
+void check_parameters(const std::vector<Variable>& parameters, const GraphData& graph, const Where& where) {
+  std::set<const VariableData*> seen;
+  for (const Variable& parameter : parameters) {
+    if (!seen.insert(parameter.data().get()).second)
+      throw Error(kCall, where, "\"" + parameter.name() + "\" is given twice", "put it into one group");
+    const auto known = graph.variable_index.find(parameter.data().get());
+    if (known == graph.variable_index.end()) continue;
+    const VariableUse& use = graph.variables[at(known->second)];
+    if (use.is_written())
+      throw Error(kCall, where,
+                  "\"" + parameter.name() + "\" was already assigned at " +
+                      to_string(use.committed ? use.committed_where : use.assigned_where),
+                  "update it in one place");
+  }
+}
+
 void check_operands(const std::vector<Variable>& parameters, const std::vector<Value>& gradients, const Where& where) {
   if (gradients.size() != parameters.size() || gradients.empty())
     throw Error(
@@ -117,6 +136,7 @@ void check_operands(const std::vector<Variable>& parameters, const std::vector<V
     if (!is_float(wanted.dtype))
       throw Error(kCall, where, "\"" + parameters[i].name() + "\" is " + to_string(wanted), "train floats");
   }
+  check_parameters(parameters, *gradients[0].graph(), where);
   if (gradients[0].graph()->current_region != 0)
     throw Error(kCall, where, "in the body of a loop or branch", "call it outside, or apply() with average() inside");
 }
@@ -137,7 +157,8 @@ Optimizer sharded(Options options, const std::vector<ParameterGroup>& groups, co
     for (Variable& parameter : group.parameters) {
       types.push_back(parameter.type());
       // Its name has the scope of the parameter.
-      parameter = shards.emplace_back(parameter.name() + ".shard", sharder.shard(parameter.read()), Where());
+      parameter = shards.emplace_back(parameter.name() + ".shard" + std::to_string(comm.rank()),
+                                      sharder.shard(parameter.read()), Where());
     }
   }
   const auto whole = options.gradients.norm_of_all;

@@ -40,19 +40,23 @@ class DividedCrossEntropy {
     const Value target = narrow(targets_), is_here = is_from(target, first, first + part);
     const Value ignored = is_ignored(), is_class = is_from(target, 0, classes);
     const Value is_elsewhere = ignored.valid() ? logical_or(arg(is_class), arg(ignored)) : is_class;
+    // Nothing of an ignored row has a part in the gradient, whatever its logits are.
+    const Value logits =
+        ignored.valid() ? graphsink::where(arg(unsqueeze(arg(ignored), 1)), number(0), arg(logits_)) : logits_;
     // A target that is no class is an index outside of every part, and fails the step.
     const Value wrong_or_0 = graphsink::where(arg(is_elsewhere), number(0), arg(target));
     const Value index =
         graphsink::where(arg(is_here), arg(sub(arg(target), number(static_cast<double>(first)))), arg(wrong_or_0));
-    const Value picked = reshape(arg(take_along_axis(arg(logits_), arg(unsqueeze(arg(index), 1)), 1)), {-1});
+    const Value picked = reshape(arg(take_along_axis(arg(logits), arg(unsqueeze(arg(index), 1)), 1)), {-1});
     const Value of_target = leave_parallel(arg(graphsink::where(arg(is_here), arg(picked), number(0))), comm_);
 
     // The largest logit only keeps exp() from overflowing: it has no part in the gradient.
-    const Value largest = all_reduce(arg(max(arg(stop_gradient(arg(logits_))), {1}, {.keep_axes = true})), comm_,
+    const Value largest = all_reduce(arg(max(arg(stop_gradient(arg(logits))), {1}, {.keep_axes = true})), comm_,
                                      {.reduction = Reduction::max});
-    const Value terms = exp(arg(sub(arg(logits_), arg(largest))));
+    const Value terms = exp(arg(sub(arg(logits), arg(largest))));
     const Value total = leave_parallel(arg(sum(arg(terms), {1})), comm_);
-    const Value rows = sub(arg(add(arg(log(arg(total))), arg(reshape(arg(largest), {-1})))), arg(of_target));
+    // In this order small losses of large logits keep their digits.
+    const Value rows = add(arg(sub(arg(reshape(arg(largest), {-1})), arg(of_target))), arg(log(arg(total))));
     return combined(rows, ignored);
   }
 

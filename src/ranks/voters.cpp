@@ -16,9 +16,9 @@ std::vector<RankGroup*> wholes_of(RankGroup* group) {
 }
 
 // Numbers that are equal on all ranks of the group, and differ from those of other groups.
-std::vector<std::int64_t> path_of(RankGroup* group, const std::vector<RankGroup*>& roots) {
+std::vector<std::int64_t> path_of(RankGroup* group) {
   const std::vector<RankGroup*> wholes = wholes_of(group);
-  std::vector<std::int64_t> path{std::find(roots.begin(), roots.end(), wholes[0]) - roots.begin()};
+  std::vector<std::int64_t> path{wholes[0]->origin().split};
   for (std::size_t i = 1; i < wholes.size(); ++i) {
     path.push_back(wholes[i]->origin().split);
     path.push_back(wholes[i]->origin().color);
@@ -34,9 +34,10 @@ void add_once(std::vector<RankGroup*>& all, RankGroup* group) {
 
 std::string name_of(const RankGroup& group) {
   std::string name = std::to_string(group.size()) + " ranks";
-  for (const GroupOrigin* from = &group.origin(); from->whole != nullptr; from = &from->whole->origin())
+  const GroupOrigin* from = &group.origin();
+  for (; from->whole != nullptr; from = &from->whole->origin())
     name += " of the group of colour " + std::to_string(from->color) + " of split " + std::to_string(from->split);
-  return name;
+  return name + " of world " + std::to_string(from->split);
 }
 
 Voters voters_of(const Agreement& agreement, const Where& where) {
@@ -55,9 +56,11 @@ Voters voters_of(const Agreement& agreement, const Where& where) {
     throw Error("bind", where, "the collectives of a step use groups that are not parts of one group of ranks",
                 "make all groups by split() of one Comm");
   // Different Comms of mpi_world() have the same ranks.
+  std::sort(roots.begin(), roots.end(),
+            [](RankGroup* a, RankGroup* b) { return a->origin().split < b->origin().split; });
   voters.all = common.empty() ? roots.front() : common.back();
   std::stable_sort(voters.groups.begin(), voters.groups.end(),
-                   [&](RankGroup* a, RankGroup* b) { return path_of(a, roots) < path_of(b, roots); });
+                   [&](RankGroup* a, RankGroup* b) { return path_of(a) < path_of(b); });
   return voters;
 }
 

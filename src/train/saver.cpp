@@ -126,7 +126,7 @@ fs::path Saver::path_of(std::int64_t steps) const {
 
 void Saver::list_files() {
   std::error_code code;
-  if (!options_.writes && !fs::exists(options_.folder, code)) return;  // the other process has not made it yet
+  if (!options_.writes && !fs::exists(options_.folder, code) && !code) return;  // the other one has not made it yet
   for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder, code)) {
     if (const auto steps = steps_of(entry.path().filename().string())) files_.push_back({entry.path(), *steps});
   }
@@ -147,7 +147,8 @@ std::optional<Progressed> Saver::resume() {
       if (!newest) newest = std::move(checkpoint);
       if (options_.best.empty()) break;  // nothing is asked of the others
     } catch (const Error& e) {
-      if (i == 0 && !newest) throw;  // not one can be read
+      // Not one can be read, or the process that writes may go on from this one.
+      if ((i == 0 || !options_.writes) && !newest) throw;
       log_.warn({"a file of the training is not used: ", e.what()});
       files_.erase(files_.begin() + static_cast<std::ptrdiff_t>(i));
     }

@@ -1,9 +1,11 @@
 // The functions of nccl.h that ranks use, on the software CUDA device: each call is one kernel.
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "objects.h"
@@ -58,6 +60,19 @@ bool must_fail(const char* function) {
   return named != nullptr && std::strcmp(named, function) == 0;
 }
 
+// Counts the graph until it is gone, with all that was instantiated from it.
+bool note_graph(Rank& rank, cudaGraph_t graph) {
+  cudaUserObject_t object = nullptr;
+  const auto release = [](void* memory) { --static_cast<Rank*>(memory)->graphs; };
+  if (cudaUserObjectCreate(&object, &rank, release, 1, cudaUserObjectNoDestructorSync) != cudaSuccess) return false;
+  ++rank.graphs;
+  return cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess;
+}
+
+void wait_for_graphs(const Rank& rank) {
+  while (rank.graphs > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 NcclResult launch(NcclHandle* comm, cudaStream_t stream, Call call, const Operands& operands) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
@@ -69,6 +84,8 @@ NcclResult launch(NcclHandle* comm, cudaStream_t stream, Call call, const Operan
   cudaLaunchConfig_t config{};
   config.gridDim = config.blockDim = dim3(1, 1, 1);
   config.stream = stream;
+  if (graph != nullptr && !note_graph(rank_of(comm), graph))
+    return refuse(comm, NcclResult::system_error, "no user object for the graph");
   const cudaError_t code = cudaLaunchKernelEx(&config, carry_out_kernel, number_of(comm), call, operands);
   if (code == cudaSuccess) return NcclResult::success;
   return refuse(comm, NcclResult::system_error, cudaGetErrorString(code));
@@ -130,10 +147,8 @@ GRAPHSINK_NCCL NcclResult ncclGetUniqueId(NcclId* id) {
 GRAPHSINK_NCCL NcclResult ncclCommInitRankConfig(NcclHandle** comm, int ranks, NcclId id, int rank,
                                                  NcclConfig* config) {
   if (nccl_standin::must_fail("ncclCommInitRankConfig")) return NcclResult::system_error;
-  // The stand-in has no nodes of events, by which NCCL orders several graphs.
-  const bool is_new = config->size == sizeof(NcclConfig) && config->graph_usage_mode == 1;
-  const char* mixing = std::getenv("NCCL_GRAPH_MIXING_SUPPORT");
-  const bool is_old = config->size == offsetof(NcclConfig, graph_usage_mode) && mixing != nullptr && *mixing == '0';
+  const bool is_new = config->size == sizeof(NcclConfig) && config->graph_usage_mode == NcclConfig::kUnset;
+  const bool is_old = config->size == offsetof(NcclConfig, graph_usage_mode);
   const bool is_config = config->magic == NcclConfig().magic && (std::getenv("GS_NCCL_VERSION") ? is_old : is_new);
   if (!is_config || ranks < 1 || ranks > nccl_standin::kMostRanks) return NcclResult::invalid_argument;
   auto made = nccl_standin::join(id.bytes, ranks, rank);
@@ -145,6 +160,7 @@ GRAPHSINK_NCCL NcclResult ncclCommInitRankConfig(NcclHandle** comm, int ranks, N
 }
 
 GRAPHSINK_NCCL NcclResult ncclCommDestroy(NcclHandle* comm) {
+  nccl_standin::wait_for_graphs(nccl_standin::rank_of(comm));
   nccl_standin::leave(nccl_standin::rank_of(comm));
   return NcclResult::success;
 }
@@ -152,6 +168,7 @@ GRAPHSINK_NCCL NcclResult ncclCommDestroy(NcclHandle* comm) {
 // Its memory stays, because a kernel may still look at it.
 GRAPHSINK_NCCL NcclResult ncclCommAbort(NcclHandle* comm) {
   nccl_standin::rank_of(comm).is_aborted = true;
+  nccl_standin::wait_for_graphs(nccl_standin::rank_of(comm));
   return NcclResult::success;
 }
 

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -384,3 +386,31 @@ def test_a_norm_of_several_parts_clips() -> None:
         return float(2.0 - w.read()[0])
 
     assert step(lambda norm: norm * 2.0) == pytest.approx(step(None) / 2)
+
+
+def test_threads_share_the_object_of_a_part() -> None:
+    """Each thread leaves the part that it entered, in whatever order."""
+    part, entered, left = gs.RandomPart(1), threading.Barrier(2), threading.Event()
+
+    def masks(leaves_first: bool) -> list[bytes]:
+        made = []
+        for is_inside in (True, False):
+            if is_inside:
+                part.__enter__()
+                entered.wait(60)
+            else:
+                if not leaves_first:
+                    left.wait(60)
+                part.__exit__(None, None, None)
+                left.set()
+            g = gs.Graph()
+            g.output("y", gs.dropout(g.input("x", np.float32, (8,)), 0.5))
+            program = gs.compile(g, target=gs.cpu(), seed=5)
+            program.write("x", np.ones(8, np.float32))
+            program.run()
+            made.append(np.asarray(program.output("y")).tobytes())
+        return made
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(masks, (True, False))
+    assert first == second and first[0] != first[1]

@@ -63,7 +63,7 @@ TEST(Split, OneRankIsAGroupOfItsOwn) {
 
 TEST(Split, RefusesNegativeColours) {
   const std::string problem = problem_of([] { (void)world().split(-1); });
-  EXPECT_TRUE(has(problem, "split: the colour is -1")) << problem;
+  EXPECT_TRUE(has(problem, "split: the colour of rank 0 is -1")) << problem;
 }
 
 TEST_P(Groups, RowsAndColumnsOfOneStep) {
@@ -219,10 +219,21 @@ TEST_P(Groups, RanksThatAgreeWithOthersAreNamed) {
   Program program = compile(g);
   program.write(x, Tensor::full(f32, {4}, 1.0));
   const std::string problem = problem_of([&] { program.run(sink); });
-  EXPECT_TRUE(has(problem,
-                  "rank 0 agrees on steps with 3 ranks, and rank 1 with 2 ranks of the group of colour 0 of "
-                  "split "))
-      << problem;
+  EXPECT_TRUE(has(problem, "rank 0 agrees on steps with 3 ranks of world ")) << problem;
+  EXPECT_TRUE(has(problem, ", and rank 1 with 2 ranks of the group of colour 0 of split ")) << problem;
+}
+
+// One rank has a collective of one world alone, in which it would wait for the others.
+TEST(GroupsOfTwoWorlds, RanksThatAgreeInDifferentOnesAreNamed) {
+  if (ranks() != 3) return;
+  const Comm other = mpi_world({.patience_s = 120}), pair = world().split(me() / 2);
+  Graph g;
+  const Value x = g.input("x", f32, Shape{4});
+  g.output("y", all_reduce(all_reduce(x, pair), other));
+  Program program = compile(g, {.target = cpu()});
+  program.write(x, Tensor::full(f32, {4}, 1.0));
+  const std::string problem = problem_of([&] { program.run(sink); });
+  EXPECT_TRUE(has(problem, "rank 0 agrees on steps with 3 ranks of world ")) << problem;
 }
 
 // A group whose ranks bind another plan does not wait for the others.

@@ -314,7 +314,6 @@ TEST_F(Nccl, OlderLibrariesAreToldByTheEnvironment) {
   world_of_nccl().group()->broadcast_parts(id.bytes, sizeof id.bytes, 0, {"test", Where()});
   EXPECT_EQ(problem_of([&] { const NcclComm comm(nccl, 0, ranks(), me(), id, Where()); }), "");
   unsetenv("GS_NCCL_VERSION");
-  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
 TEST_F(Nccl, LeavesNoFilesBehind) {
@@ -368,7 +367,8 @@ TEST(StalledByNccl, DISABLED_EveryRankEndsTheWait) {
   });
   std::cout << "rank " + std::to_string(comm.rank()) + ": " + problem + "\n" << std::flush;
   Eager eager(cuda(0));
-  EXPECT_TRUE(has(problem_of([&] { (void)all_reduce(eager.tensor({1.0}), comm); }), "was given up before"));
+  const std::string later = problem_of([&] { (void)all_reduce(eager.tensor({1.0}), comm); });
+  std::cout << "eager of rank " + std::to_string(comm.rank()) + ": " + later + "\n" << std::flush;
 }
 
 #endif

@@ -52,7 +52,10 @@ def train_and_kill(folder, after):
                 os.kill(random.choice(ranks), signal.SIGKILL)
             except ProcessLookupError:
                 pass  # it has ended
-        mpirun.communicate()
+        try:
+            mpirun.communicate(timeout=60)
+        except subprocess.TimeoutExpired:  # mpirun may hang in its own end when a rank was killed
+            mpirun.kill()
     return mpirun.returncode != 0
 
 

@@ -151,10 +151,13 @@ TEST(ShardedStates, HaveAPartOfTheElements) {
   for (const Variable& variable : optimizer.state) elements += variable.type().shape.size();
   if (n == 1) return;  // that is apply()
   EXPECT_EQ(elements, 3 * (part(42) + part(7) + part(84)));
-  EXPECT_EQ(optimizer.state[0].name(), "w1.shard");
+  EXPECT_EQ(optimizer.state[0].name(), "w1.shard" + std::to_string(world().rank()));
   EXPECT_EQ(optimizer.state[0].type(), (TensorType{f32, {part(42)}}));
-  EXPECT_EQ(optimizer.state[3].name(), "w1.shard.adamw.m");
+  EXPECT_EQ(optimizer.state[3].name(), "w1.shard" + std::to_string(world().rank()) + ".adamw.m");
   EXPECT_NO_THROW((void)g.updated(model.w2));
+  // What would lose an update is refused, and so is a state that is not the same on all ranks.
+  EXPECT_THROW(apply_sharded(AdamwOptions{}, model.all(), gradients, world()), Error);
+  EXPECT_THROW(broadcast_variables(optimizer.variables(), world()), Error);
 }
 
 TEST(ShardedStates, KeepTheGroupsOfParameters) {

@@ -242,6 +242,32 @@ TEST_P(TensorParallel, CrossEntropyHasTheOptionsOfTheWholeOne) {
   }
 }
 
+// Of large logits the loss keeps its digits, and an ignored row has no part in anything, whatever its logits are.
+TEST_P(TensorParallel, CrossEntropyOfLargeLogitsAndOfIgnoredRows) {
+  Tensor logits(f32, {2, kClasses});
+  for (std::int64_t i = 0; i < kClasses; ++i) {
+    logits.as<float>()[static_cast<std::size_t>(i)] = i == 0 ? 1000.0f : 992.0f;
+    logits.as<float>()[static_cast<std::size_t>(kClasses + i)] = std::nanf("");
+  }
+  Tensor targets(i32, {2});
+  targets.as<std::int32_t>()[1] = -100;
+  const auto both = [&](const Comm& comm) {
+    Graph g;
+    const Value x = g.constant(part_of(logits, Divided::columns, comm)), t = g.constant(targets);
+    const CrossEntropyOptions options{.ignore_index = -100};
+    const Value loss = comm.size() == 1 ? cross_entropy(x, t, options) : cross_entropy_parallel(x, t, comm, options);
+    g.output("loss", loss);
+    g.output("y", grad(loss, {x})[0]);
+    Program program = compile(g, {.target = GetParam().device});
+    program.run(sink);
+    return std::pair{program.output("loss").at(0), program.output("y")};
+  };
+  const auto [expected, dx] = both(one_rank());
+  const auto [seen, part] = both(world());
+  EXPECT_NEAR(seen, expected, 1e-4 * expected);
+  EXPECT_LT(farthest(part, part_of(dx, Divided::columns, world())), 1e-6);
+}
+
 TEST_P(TensorParallel, ATargetThatIsNoClassFailsTheStep) {
   for (const std::int64_t wrong : {std::int64_t{-1}, kClasses, std::int64_t{1} << 32}) {
     Graph g;

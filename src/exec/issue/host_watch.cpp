@@ -35,7 +35,9 @@ void HostWatch::watch() {
   std::unique_lock lock(mutex_);
   std::chrono::nanoseconds patience = ranks_.wait ? ranks_.wait->patience() : patience_;
   if (patience_.count() > 0) patience = std::min<std::chrono::nanoseconds>(patience, patience_);
-  const auto pause = std::max<std::chrono::nanoseconds>(patience / 4, std::chrono::milliseconds(1));
+  auto pause = std::max<std::chrono::nanoseconds>(patience / 4, std::chrono::milliseconds(1));
+  // Ranks give up at nearly the same time, so that they hear from each other.
+  if (ranks_.wait) pause = std::min<std::chrono::nanoseconds>(pause, std::chrono::seconds(1));
   while (!changed_.wait_for(lock, pause, [&] { return is_over_; })) look(RunningCalls::now());
 }
 

@@ -58,6 +58,7 @@ struct ShapeEntry {
   ShapeTimes times;
   std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
   bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
+  int refused_by_ranks = 0;          // captures that were dropped because a rank had none; equal on all ranks
   Captures captures;                 // made when CapturePolicy says so
   Captures& spares;                  // captures of dropped shapes; the next captures may change them in place
   ModeChooser chooser;               // mode chooser of run(automatic)
@@ -109,6 +110,8 @@ class ProgramShapes {
   }
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }
+  // Whether trim() has something to drop.
+  bool is_full() const { return size() > cache_.most_slots() || bytes() > cache_.most_bytes(); }
   std::size_t bytes() const { return cache_.bytes() + spares_.bytes(); }
   std::uint64_t evicted() const { return cache_.evicted(); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "base/at.h"
@@ -92,7 +93,9 @@ void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first
     entry.bound.issue_all(session_.devices(), all, {.clock = &clock});
   };
   CaptureSlot& slot = clock.captured;
-  if (sinks_whole(entry.plan()) && !slot.capture(device(), streams(entry, interactive_serial), issue))
+  // With ranks, all would have to capture it.
+  if (sinks_whole(entry.plan()) && !entry.bound.rank_wait() &&
+      !slot.capture(device(), streams(entry, interactive_serial), issue))
     log_.warn({"time_ops() issues the steps op by op, their capture failed: ", slot.failure()->what()});
   for (std::int64_t step = first; step < end; ++step) {
     push_params(entry, false, step, step + 1);
@@ -208,14 +211,23 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
 }
 
 bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
-  const bool is_captured = capture_islands(entry, mode);
   const auto ranks = entry.bound.rank_wait();
-  if (!ranks) return is_captured;
+  if (!ranks) return capture_islands(entry, mode);
+  if (entry.refused_by_ranks >= CaptureSlot::kMaxFailures) return false;
+  bool is_captured = false;
+  std::exception_ptr thrown;
+  try {
+    is_captured = capture_islands(entry, mode);
+  } catch (...) {
+    thrown = std::current_exception();  // the others wait for what this rank has to tell
+  }
   // A device whose work goes on only while the host waits for it, as that of the software device may, would keep the
   // steps of other ranks from ending, and so these ranks from coming here.
   device().wait(stream());
-  if (ranks->have_captured(is_captured)) return is_captured;
-  if (!is_captured) return false;
+  const bool all_have = ranks->have_captured(is_captured);
+  if (thrown) std::rethrow_exception(thrown);
+  if (all_have) return true;
+  ++entry.refused_by_ranks;
   const CaptureFailed reason("capture", Where(), "another rank could not capture its step", "see what that rank logs");
   const auto drop = [&](std::vector<CaptureSlot>& slots) {
     for (CaptureSlot& slot : slots)
