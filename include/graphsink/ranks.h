@@ -189,17 +189,18 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
                            Where where = Where::current());
 // apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each
 // has one part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et
-// al. 2020, "ZeRO", stage 1). With mpi_world() the parameters have the same bits as with apply(), except that a norm, of
-// clip_norm or a loss scale, may differ in the last bits; NCCL may add up in another order here. All options of apply() are there; clipping and skipped updates are decided
-// by the norm of the gradients of all ranks. `gradients` are those of this rank, not averaged.
+// al. 2020, "ZeRO", stage 1). With mpi_world() the parameters have the same bits as with apply(), except that a norm,
+// of clip_norm or a loss scale, may differ in the last bits; NCCL may add up in another order here. All options of
+// apply() are there; clipping and skipped updates are decided by the norm of the gradients of all ranks. `gradients`
+// are those of this rank, not averaged.
 //
 // Of a parameter of n elements, rank r has the r-th of the parts of ceil(n / size) elements, counted in the flat
 // parameter: "<parameter>.shard<r>", in f32 for 16-bit parameters, which begins with the value that the parameter has
 // when the function is called. Optimizer::state has the shards of all parameters first, then the state, named after
-// them: "<parameter>.shard<r>.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks. If you
-// overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the next
-// update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own, which only a
-// group of as many ranks can read: in train(), in a SaveOptions::folder of its own.
+// them: "<parameter>.shard<r>.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks.
+// If you overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the
+// next update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own, which only
+// a group of as many ranks can read: in train(), in a SaveOptions::folder of its own.
 //
 // `buckets` is as for average(). Graph::updated() gives a parameter's new value. Throws Error where apply() does, and
 // in the body of a loop or branch. Do not assign the parameters again behind it: the shards would not learn of that.
