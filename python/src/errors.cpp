@@ -11,15 +11,15 @@ namespace {
 
 // Types of C++ whose members are keywords in Python. Those that the package has stay in front of a keyword.
 constexpr std::string_view kOptions[] = {
-    "AdamwOptions",     "AllReduceOptions",    "AttentionOptions",   "AverageOptions",      "CheckpointOptions",
-    "CompileOptions",   "Conv2dOptions",       "Pool2dOptions",      "CrossEntropyOptions", "CumsumOptions",
-    "GradientOptions",  "GraphFileOptions",    "IdxSourceOptions",   "ImageOptions",        "Limits",
-    "LoaderOptions",    "MatmulOptions",       "NpzSourceOptions",   "OrderOptions",        "Patience",
-    "ReadGraphOptions", "RecordOptions",       "ReduceOptions",      "RestoreOptions",      "RunOptions",
-    "SaveOptions",      "ScanOptions",         "SgdOptions",         "SinkOptions",         "SinkRunOptions",
-    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions", "TopPOptions",         "TrainOptions",
-    "Tuning",           "VarOptions",          "WhileOptions",       "WorldOptions",        "WriteGraphOptions",
-    "WriteOptions"};
+    "AdamwOptions",      "AllReduceOptions", "AttentionOptions",    "AverageOptions",      "CheckpointOptions",
+    "CompileOptions",    "Conv2dOptions",    "Pool2dOptions",       "CrossEntropyOptions", "CumsumOptions",
+    "GradientOptions",   "GraphFileOptions", "IdxSourceOptions",    "ImageOptions",        "Limits",
+    "LoaderOptions",     "MatmulOptions",    "NcclOptions",         "NpzSourceOptions",    "OrderOptions",
+    "Patience",          "ReadGraphOptions", "RecordOptions",       "ReduceOptions",       "RestoreOptions",
+    "RunOptions",        "SaveOptions",      "ScanOptions",         "SgdOptions",          "SinkOptions",
+    "SinkRunOptions",    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions",  "TopPOptions",
+    "TrainOptions",      "Tuning",           "VarOptions",          "WhileOptions",        "WorldOptions",
+    "WriteGraphOptions", "WriteOptions"};
 
 // Reports of failed captures say this before the text of the user's exception, which ends with its line or before a
 // remedy.
