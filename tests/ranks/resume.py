@@ -81,7 +81,9 @@ class Resume(unittest.TestCase):
                 kills += train_and_kill(killed, after)
                 if not os.path.exists(fewer) and steps_of(killed):
                     shutil.copytree(killed, fewer)
-            self.assertGreater(kills, 0)
+            while not kills:  # each came too late, as on a fast machine
+                shutil.rmtree(killed)
+                kills += train_and_kill(killed, EVERY)
             output = train(RANKS, killed)
             self.assertEqual(output.count("goes on at step"), 1, output)  # rank 0 alone prints
             name = f"step-{STEPS:012}.safetensors"
