@@ -30,7 +30,8 @@
 //
 // With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps. It does not end
 // those in which no call of the program waits: loops around Program::poll(), Variable::read() and write(), streams of
-// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators.
+// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators. The
+// step that was given up may have committed anything: do not save the Variables then.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // MPI moves the data. Another number of ranks adds up in another order.

@@ -78,7 +78,8 @@ void Program::Impl::watch_host_ops() {
                    is_asked ? options_.limits.host_op_patience : std::chrono::milliseconds(0), log_,
                    WatchedRanks{rank_wait_, &status_.progress().records});
   } catch (const std::system_error& e) {
-    log_.warn({"nobody watches ops on the host and loops, there is no thread for it: ", e.what()});
+    log_.warn(
+        {"nobody watches ops on the host, loops and waits for other ranks, there is no thread for it: ", e.what()});
   }
 }
 

@@ -147,8 +147,8 @@ class Lowering {
     return agree;
   }
 
-  // The step blocks of all ranks come together on the device. That of this rank tells by then what
-  // has failed on the host.
+  // The step blocks of all ranks come together on the device. That of this rank tells by then what has failed on the
+  // host.
   void agree_on_device() {
     if (std::exchange(host_work_, false)) {
       PlanNode check = system_node(system_.check_host, {}, Where());

@@ -251,7 +251,8 @@ const OpDef& form_of(const OpDef& op, const RankGroup& group) {
   if (&op == &kAllReduce) return kNcclAllReduce;
   if (&op == &kReduceScatter) return kNcclReduceScatter;
   if (&op == &kAllGather) return kNcclAllGather;
-  return &op == &kBroadcast ? kNcclBroadcast : kNcclAllToAll;
+  if (&op == &kBroadcast) return kNcclBroadcast;
+  return &op == &kAllToAll ? kNcclAllToAll : op;
 }
 #else
 const OpDef& form_of(const OpDef& op, const RankGroup&) { return op; }

@@ -122,7 +122,7 @@ class MpiBackend : public RankBackend {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
     // MPI_Comm_free() would wait for an exchange that others have left, or for ranks that have ended.
-    if (is_finalized || mpi_library().has_given_up()) return;
+    if (is_finalized || has_given_up()) return;
     MPI_Comm_free(&texts_);
     MPI_Comm_free(&elements_);
     MPI_Comm_free(&words_);
@@ -163,6 +163,7 @@ class MpiBackend : public RankBackend {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return told->come();
   }
+  bool has_given_up() const override { return mpi_library().has_given_up(); }
   std::unique_ptr<RankBackend> split(int color, int key) override {
     return std::make_unique<MpiBackend>(*this, color, key);
   }

@@ -14,17 +14,8 @@
 #include "ranks/nccl_comm.h"
 
 namespace graphsink {
-namespace {
-
-const RankGroup& group_of(const Attrs& attrs, std::string_view op) {
-  if (op != agree_op.name) return *attrs.as<CollectiveAttrs>().group;
-  return *voters_of(attrs.as<Agreement>(), Where()).all;
-}
-
-}  // namespace
-
 Prepared prepare_nccl(const PrepareArgs& p) {
-  const NcclComm& comm = *group_of(p.attrs, p.op).nccl();
+  const NcclComm& comm = *p.attrs.as<CollectiveAttrs>().group->nccl();
   const DeviceId& id = static_cast<const Device*>(p.device)->target().id;
   if (id.index == comm.device()) return {};
   throw Error(std::string(p.op), p.where,
@@ -63,28 +54,28 @@ NcclReduction nccl_reduction(Reduction reduction) {
   return reduction == Reduction::mean ? NcclReduction::mean : NcclReduction::sum;
 }
 
-const NcclComm& comm_of(const CudaArgs& a) { return *group_of(*bound_node(a).attrs, bound_node(a).op->name).nccl(); }
-
 constexpr const char* kNcclRemedy =
     "end the process, and start all ranks again from a checkpoint; NCCL prints more with NCCL_DEBUG=WARN";
 
 // Throws Error, naming the op, for a call that failed.
-void expect_nccl(const CudaArgs& a, const char* call, NcclResult result) {
+void expect_nccl(const CudaArgs& a, const NcclComm& comm, const char* call, NcclResult result) {
   if (result == NcclResult::success) return;
-  const NcclComm& comm = comm_of(a);
   throw Error(std::string(bound_node(a).op->name), a.where(), nccl_problem(comm.api(), call, result, comm.handle()),
               kNcclRemedy, ErrorCode::device_lost);
 }
 
 // Calls a function of NCCL for the stream of the body.
 template <class Function, class... A>
-void call_nccl(const CudaArgs& a, const char* name, Function NcclApi::*function, const A&... arguments) {
-  const NcclComm& comm = comm_of(a);
+void call_nccl(const CudaArgs& a, const NcclComm& comm, const char* name, Function NcclApi::*function,
+               const A&... arguments) {
   if (comm.is_aborted())
     throw Error(std::string(bound_node(a).op->name), a.where(), "a wait for another rank was given up before",
                 kNcclRemedy, ErrorCode::device_lost);
-  expect_nccl(a, name, (comm.api().*function)(arguments..., comm.handle(), a.stream()));
+  expect_nccl(a, comm, name, (comm.api().*function)(arguments..., comm.handle(), a.stream()));
 }
+
+// The communicator of a collective.
+const NcclComm& comm_of(const CudaArgs& a) { return *a.attrs<CollectiveAttrs>().group->nccl(); }
 
 // A group of calls, which NCCL makes one kernel.
 class NcclCallGroup {
@@ -110,7 +101,7 @@ class NcclCallGroup {
 void nccl_all_reduce(CudaArgs& a) {
   const auto count = static_cast<std::size_t>(a.in_type(0).shape.size());
   if (count == 0) return;
-  call_nccl(a, "ncclAllReduce", &NcclApi::all_reduce, a.in<void>(0), a.out<void>(0), count,
+  call_nccl(a, comm_of(a), "ncclAllReduce", &NcclApi::all_reduce, a.in<void>(0), a.out<void>(0), count,
             nccl_type(a.in_type(0).dtype), nccl_reduction(a.attrs<CollectiveAttrs>().reduction));
   a.count_kernel();
 }
@@ -118,22 +109,22 @@ void nccl_all_reduce(CudaArgs& a) {
 void nccl_reduce_scatter(CudaArgs& a) {
   const auto count = static_cast<std::size_t>(a.out_type(0).shape.size());
   if (count == 0) return;
-  call_nccl(a, "ncclReduceScatter", &NcclApi::reduce_scatter, a.in<void>(0), a.out<void>(0), count,
+  call_nccl(a, comm_of(a), "ncclReduceScatter", &NcclApi::reduce_scatter, a.in<void>(0), a.out<void>(0), count,
             nccl_type(a.in_type(0).dtype), nccl_reduction(a.attrs<CollectiveAttrs>().reduction));
   a.count_kernel();
 }
 
 void nccl_all_gather(CudaArgs& a) {
   if (a.in_type(0).bytes() == 0) return;
-  call_nccl(a, "ncclAllGather", &NcclApi::all_gather, a.in<void>(0), a.out<void>(0), a.in_type(0).bytes(),
+  call_nccl(a, comm_of(a), "ncclAllGather", &NcclApi::all_gather, a.in<void>(0), a.out<void>(0), a.in_type(0).bytes(),
             NcclType::u8);
   a.count_kernel();
 }
 
 void nccl_broadcast(CudaArgs& a) {
   if (a.in_type(0).bytes() == 0) return;
-  call_nccl(a, "ncclBroadcast", &NcclApi::broadcast, a.in<void>(0), a.out<void>(0), a.in_type(0).bytes(), NcclType::u8,
-            a.attrs<CollectiveAttrs>().root);
+  call_nccl(a, comm_of(a), "ncclBroadcast", &NcclApi::broadcast, a.in<void>(0), a.out<void>(0), a.in_type(0).bytes(),
+            NcclType::u8, a.attrs<CollectiveAttrs>().root);
   a.count_kernel();
 }
 
@@ -141,15 +132,14 @@ void nccl_all_to_all(CudaArgs& a) {
   const RankGroup& group = *a.attrs<CollectiveAttrs>().group;
   const std::size_t bytes = a.in_type(0).bytes() / at(group.size());
   if (bytes == 0) return;
-  const NcclComm& comm = *group.nccl();
-  NcclCallGroup calls(comm.api());
+  NcclCallGroup calls(comm_of(a).api());
   for (int peer = 0; peer < group.size(); ++peer) {
     const auto* sent = a.in<std::byte>(0) + at(peer) * bytes;
-    call_nccl(a, "ncclSend", &NcclApi::send, static_cast<const void*>(sent), bytes, NcclType::u8, peer);
+    call_nccl(a, comm_of(a), "ncclSend", &NcclApi::send, static_cast<const void*>(sent), bytes, NcclType::u8, peer);
     auto* received = a.out<std::byte>(0) + at(peer) * bytes;
-    call_nccl(a, "ncclRecv", &NcclApi::receive, static_cast<void*>(received), bytes, NcclType::u8, peer);
+    call_nccl(a, comm_of(a), "ncclRecv", &NcclApi::receive, static_cast<void*>(received), bytes, NcclType::u8, peer);
   }
-  expect_nccl(a, "ncclGroupEnd", calls.end());
+  expect_nccl(a, comm_of(a), "ncclGroupEnd", calls.end());
   a.count_kernel();
 }
 
@@ -161,18 +151,19 @@ void nccl_send_receive(CudaArgs& a) {
   const int from = attrs.sources[at(group.rank())], to = target_of(attrs.sources, group.rank());
   if (from < 0) check_cuda(cudaMemsetAsync(a.out<void>(0), 0, bytes, a.stream()), "cudaMemsetAsync", a);
   if (from < 0 && to < 0) return;
-  NcclCallGroup calls(group.nccl()->api());
-  if (to >= 0) call_nccl(a, "ncclSend", &NcclApi::send, a.in<void>(0), bytes, NcclType::u8, to);
-  if (from >= 0) call_nccl(a, "ncclRecv", &NcclApi::receive, a.out<void>(0), bytes, NcclType::u8, from);
-  expect_nccl(a, "ncclGroupEnd", calls.end());
+  NcclCallGroup calls(comm_of(a).api());
+  if (to >= 0) call_nccl(a, comm_of(a), "ncclSend", &NcclApi::send, a.in<void>(0), bytes, NcclType::u8, to);
+  if (from >= 0) call_nccl(a, comm_of(a), "ncclRecv", &NcclApi::receive, a.out<void>(0), bytes, NcclType::u8, from);
+  expect_nccl(a, comm_of(a), "ncclGroupEnd", calls.end());
   a.count_kernel();
 }
 
-// Blocks that a given up exchange leaves as they are say that the step failed.
+// Zeros say that the step failed: those that an exchange which is given up leaves as they are. It may leave others,
+// too.
 void nccl_agree(CudaArgs& a) {
   check_cuda(cudaMemsetAsync(a.out<void>(0), 0, a.out_type(0).bytes(), a.stream()), "cudaMemsetAsync", a);
-  call_nccl(a, "ncclAllGather", &NcclApi::all_gather, static_cast<const void*>(a.step()), a.out<void>(0),
-            sizeof(StepState), NcclType::u8);
+  call_nccl(a, comm_of(a.local<RankWait>()), "ncclAllGather", &NcclApi::all_gather, static_cast<const void*>(a.step()),
+            a.out<void>(0), sizeof(StepState), NcclType::u8);
   a.count_kernel();
 }
 

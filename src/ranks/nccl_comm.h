@@ -39,6 +39,8 @@ class NcclComm {
 
 // The node of the op by which ranks agree, on a device: how long it waits for the others.
 std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement, const Voters& voters);
+// The communicator of the ranks that agree. Precondition: nccl_wait() has made the argument.
+const NcclComm& comm_of(const RankWait& wait);
 
 // A communicator for all ranks of a group, which call it together. Throws Error if NCCL refuses.
 void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& where);

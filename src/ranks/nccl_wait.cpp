@@ -34,6 +34,7 @@ class NcclWait : public RankWait {
     // First the group that agrees on the step, so that what the others have left undone is not committed.
     for (RankGroup* group : groups_) group->give_up_nccl(step_);
   }
+  const NcclComm& comm() const { return *all_.nccl(); }
   void require_whole() const override {
     for (RankGroup* group : groups_) group->require_whole({first().op->name, first().where});
   }
@@ -53,5 +54,7 @@ class NcclWait : public RankWait {
 std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement, const Voters& voters) {
   return std::make_shared<NcclWait>(agreement, voters);
 }
+
+const NcclComm& comm_of(const RankWait& wait) { return static_cast<const NcclWait&>(wait).comm(); }
 
 }  // namespace graphsink

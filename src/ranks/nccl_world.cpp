@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -98,27 +97,16 @@ NcclComm::NcclComm(const NcclApi& nccl, int device, int ranks, int rank, const N
                 ErrorCode::unavailable);
 }
 
-namespace {
-
-// Once a rank does not come, communicators of groups that nobody gave up may wait for it, too, when they end in order.
-std::atomic<bool> any_is_aborted = false;
-
-}  // namespace
-
 NcclComm::~NcclComm() {
-  if (any_is_aborted) {
-    abort();
-  } else {
-    const OnCudaDevice current(device_);
-    nccl_.destroy(handle_);
-  }
+  if (is_aborted_) return;
+  const OnCudaDevice current(device_);
+  nccl_.destroy(handle_);
 }
 
 // NCCL ends the kernels at once, and returns when no graph holds them any more: those of programs that wait for this
 // thread, for instance.
 void NcclComm::abort() {
   if (is_aborted_.exchange(true)) return;
-  any_is_aborted = true;
   const auto end = [&nccl = nccl_, handle = handle_, device = device_] {
     const OnCudaDevice current(device);
     nccl.abort(handle);

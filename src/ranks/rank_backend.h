@@ -37,6 +37,8 @@ class RankBackend {
   // waits so many seconds at most for theirs. Returns what each said so far: nothing from this one, and from those that
   // do not wait.
   virtual std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) = 0;
+  // Whether a wait was given up, in this group or in another one of the process: what waits for ranks need not end.
+  virtual bool has_given_up() const { return false; }
   // Returns the group of the ranks that give the colour of this one, ordered by their keys, then by their ranks. All
   // ranks call it, when all have come: it waits for them without end.
   virtual std::unique_ptr<RankBackend> split(int color, int key) {

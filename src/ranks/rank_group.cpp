@@ -60,7 +60,8 @@ RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, Gr
       origin_(std::move(origin)) {}
 
 RankGroup::~RankGroup() {
-  if (broken_ && nccl_) nccl_->abort();   // its end in order would wait for other ranks
+  // Its end in order would wait for other ranks.
+  if (nccl_ && (broken_ || backend_->has_given_up())) nccl_->abort();
   if (broken_) (void)scratch_.release();  // an exchange that was given up may still write there
 }
 

@@ -30,7 +30,7 @@ class RankGroup;
 // The group that a group is a part of. Groups whose origins are equal are one group, on different ranks.
 struct GroupOrigin {
   std::shared_ptr<RankGroup> whole;  // null: the group was not made by Comm::split()
-  int split = 0;  // how many times the whole was split before; without one: how many worlds there were
+  int number = 0;                    // counts the splits of the whole, or the worlds of the process
   int color = 0;
 };
 

@@ -18,9 +18,9 @@ std::vector<RankGroup*> wholes_of(RankGroup* group) {
 // Numbers that are equal on all ranks of the group, and differ from those of other groups.
 std::vector<std::int64_t> path_of(RankGroup* group) {
   const std::vector<RankGroup*> wholes = wholes_of(group);
-  std::vector<std::int64_t> path{wholes[0]->origin().split};
+  std::vector<std::int64_t> path{wholes[0]->origin().number};
   for (std::size_t i = 1; i < wholes.size(); ++i) {
-    path.push_back(wholes[i]->origin().split);
+    path.push_back(wholes[i]->origin().number);
     path.push_back(wholes[i]->origin().color);
   }
   return path;
@@ -36,8 +36,8 @@ std::string name_of(const RankGroup& group) {
   std::string name = std::to_string(group.size()) + " ranks";
   const GroupOrigin* from = &group.origin();
   for (; from->whole != nullptr; from = &from->whole->origin())
-    name += " of the group of colour " + std::to_string(from->color) + " of split " + std::to_string(from->split);
-  return name + " of world " + std::to_string(from->split);
+    name += " of the group of colour " + std::to_string(from->color) + " of split " + std::to_string(from->number);
+  return name + " of world " + std::to_string(from->number);
 }
 
 Voters voters_of(const Agreement& agreement, const Where& where) {
@@ -57,7 +57,7 @@ Voters voters_of(const Agreement& agreement, const Where& where) {
                 "make all groups by split() of one Comm");
   // Different Comms of mpi_world() have the same ranks.
   std::sort(roots.begin(), roots.end(),
-            [](RankGroup* a, RankGroup* b) { return a->origin().split < b->origin().split; });
+            [](RankGroup* a, RankGroup* b) { return a->origin().number < b->origin().number; });
   voters.all = common.empty() ? roots.front() : common.back();
   std::stable_sort(voters.groups.begin(), voters.groups.end(),
                    [&](RankGroup* a, RankGroup* b) { return path_of(a) < path_of(b); });

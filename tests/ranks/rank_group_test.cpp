@@ -126,7 +126,7 @@ TEST(RankGroup, PartsNameThemselvesAndBreakAlone) {
   const auto inner = RankGroup::split(part, 7, 0, {"split", Where()});
   EXPECT_EQ(whole->suffix(), "");
   EXPECT_EQ(inner->suffix(), " of the group of colour 7 of the group of colour 4");
-  EXPECT_EQ(RankGroup::split(whole, 4, 0, {"split", Where()})->origin().split, 1);
+  EXPECT_EQ(RankGroup::split(whole, 4, 0, {"split", Where()})->origin().number, 1);
   seen.ends = Ends::no;
   const std::string problem = problem_of([&] { part->all_to_all(nullptr, nullptr, 0, {"all_reduce", Where()}); });
   EXPECT_NE(problem.find("rank 1 of 2, of the group of colour 4, has waited 2 ms"), std::string::npos) << problem;

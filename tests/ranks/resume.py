@@ -40,13 +40,25 @@ def steps_of(folder):
     return sorted(int(path.stem.split("-")[1]) for path in pathlib.Path(folder).glob("step-*.safetensors"))
 
 
+def children_of(parent):
+    """The processes that mpirun has started as ranks."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = path.read_text(encoding="utf-8").split("(", 1)[1].rsplit(")", 1)
+        except OSError:  # it has ended
+            continue
+        if name == "train_text" and int(rest.split()[1]) == parent:
+            found.append(int(path.parent.name))
+    return found
+
+
 def train_and_kill(folder, after):
     """Kills one of the ranks as soon as there is a file of so many steps, while the training goes on."""
     with start(RANKS, folder) as mpirun:
         while mpirun.poll() is None and not any(steps >= after for steps in steps_of(folder)):
             os.sched_yield()
-        listed = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(mpirun.pid)], capture_output=True, text=True, check=False)
-        ranks = [int(line.split()[0]) for line in listed.stdout.splitlines() if "train_text" in line]
+        ranks = children_of(mpirun.pid)
         if ranks:
             try:
                 os.kill(random.choice(ranks), signal.SIGKILL)

@@ -92,6 +92,7 @@ class SlotCache {
     for (const Place& place : places_) sum += place.slot ? place.slot->bytes() : 0;
     return sum;
   }
+  bool is_within_limits() const { return bytes() <= most_bytes_ && size() <= most_slots_; }
   std::uint64_t evicted() const { return evicted_; }  // by trim(), clear() and drop(), so far
 
  private:

@@ -110,8 +110,8 @@ class ProgramShapes {
   }
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }
-  // Whether trim() has something to drop.
-  bool is_full() const { return size() > cache_.most_slots() || bytes() > cache_.most_bytes(); }
+  // Whether trim() drops what it may.
+  bool is_full() const { return !cache_.is_within_limits(); }
   std::size_t bytes() const { return cache_.bytes() + spares_.bytes(); }
   std::uint64_t evicted() const { return cache_.evicted(); }
 
