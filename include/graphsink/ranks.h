@@ -50,6 +50,7 @@
 #include <utility>
 #include <vector>
 
+#include "graphsink/checkpoint.h"
 #include "graphsink/error.h"
 #include "graphsink/graph.h"
 #include "graphsink/ops.h"
@@ -200,8 +201,8 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
 // when the function is called. Optimizer::state has the shards of all parameters first, then the state, named after
 // them: "<parameter>.shard<r>.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks.
 // If you overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the
-// next update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own, which only
-// a group of as many ranks can read: in train(), in a SaveOptions::folder of its own.
+// next update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own: in train(),
+// in a SaveOptions::folder of its own. reshard() makes those for another number of ranks.
 //
 // `buckets` is as for average(). Graph::updated() gives a parameter's new value. Throws Error where apply() does, and
 // in the body of a loop or branch. Do not assign the parameters again behind it: the shards would not learn of that.
@@ -217,6 +218,19 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Variable>
 Optimizer apply_sharded(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());
+// The checkpoint of this rank, for restore(), from the checkpoints of all ranks that saved one step, in the order of
+// the ranks: of a training with apply_sharded() that goes on with another number of ranks, or as a single one with
+// apply(), or the other way round. `variables` are those of the program that goes on, Program::variables(): their names
+// and types say how states are divided now. Metadata, and tensors that are equal on all ranks, are those of the first
+// checkpoint. What no Variable takes stays in the result, where restore() finds it. Nothing is exchanged: each rank
+// reads the files of all. Throws Error for checkpoints of different steps, and where shards are missing or have other
+// sizes than so many ranks would have written.
+//
+//   std::vector<Checkpoint> all;
+//   for (int rank = 0; rank < 4; ++rank) all.push_back(read_checkpoint("rank" + std::to_string(rank) +
+//   ".safetensors")); restore(program, reshard(all, program.variables()));
+Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> variables,
+                   Where where = Where::current());
 // Writes the values that rank `root` has to the Variables of all ranks, before the first step. Throws Error where a
 // rank has other types.
 void broadcast_variables(std::span<const Variable> variables, const Comm& comm, int root = 0,
