@@ -4,6 +4,8 @@
 //   mpirun -n 4 train_text --ranks --model gpt     # four processes train one model, each on a quarter of every batch
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <vector>
 
 #include "samples/cli.h"
 #include "samples/models/data.h"
@@ -28,13 +30,23 @@ struct Options : cli::TrainingOptions {
   std::int64_t evaluate_on = 8192;
   std::int64_t decay_steps = -1;
   double dropout = 0;
-  bool is_shared = false;
+  bool is_shared = false, is_sharded = false;
   Options() { steps = 3000; }
 };
 
+std::filesystem::path newest_file(const Options& options) {
+#ifdef GRAPHSINK_RANKS
+  if (options.is_sharded) {
+    const std::vector<std::filesystem::path> files = gs::newest_sharded_checkpoint(options.save);
+    return files.empty() ? std::filesystem::path() : files[0];
+  }
+#endif
+  return gs::newest_checkpoint(options.save);
+}
+
 // Reads from the file that the training goes on from, if there is one, the options that must be the same.
 void read_saved_options(Options& options) {
-  const std::filesystem::path newest = gs::newest_checkpoint(options.save);
+  const std::filesystem::path newest = newest_file(options);
   if (newest.empty()) return;
   const gs::Checkpoint checkpoint = gs::read_checkpoint_metadata(newest);
   auto name = checkpoint.metadata.find("model");
@@ -67,8 +79,10 @@ void expect_same_file(const gs::Comm& comm, const std::filesystem::path& folder)
                       "give --save a folder that all machines share");
 }
 
-// All ranks train one model, each on its part of every batch. Rank 0 prints, and writes the files.
-gs::OrderOptions share(const gs::Comm& comm, models::TextTraining& training, gs::TrainOptions& train_options) {
+// All ranks train one model, each on its part of every batch. Rank 0 prints, and writes the files, but for states that
+// are divided among the ranks, of which each writes its own.
+gs::OrderOptions share(const gs::Comm& comm, bool is_sharded, models::TextTraining& training,
+                       gs::TrainOptions& train_options) {
   if (training.batch % comm.size() != 0)
     throw gs::Error("train_text", gs::Where(),
                     "a batch of " + std::to_string(training.batch) + " windows cannot be divided among " +
@@ -76,14 +90,21 @@ gs::OrderOptions share(const gs::Comm& comm, models::TextTraining& training, gs:
                     "start as many ranks as divide it");
   training.batch /= comm.size();
   training.sharing = {
-      [comm](const std::vector<gs::Value>& gradients) { return gs::average(gradients, comm); },
+      [=](const auto& options, const auto& groups, const auto& gradients) {
+        return is_sharded ? gs::apply_sharded(options, groups, gradients, comm)
+                          : gs::apply(options, groups, gs::average(gradients, comm));
+      },
       [comm](const gs::Value& loss) { return gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}); }};
-  expect_same_file(comm, train_options.save.folder);
+  if (is_sharded) {
+    train_options.save.in_background = false;  // all ranks have a file of each step then
+  } else {
+    expect_same_file(comm, train_options.save.folder);
+  }
   if (comm.size() > 1) train_options.ends_on_interrupt = false;  // ranks that end at different steps wait for others
   if (comm.rank() > 0) {
     train_options.progress = nullptr;
     train_options.log_file.clear();
-    train_options.save.writes = false;
+    train_options.save.writes = is_sharded;
   }
   return {.rank = comm.rank(), .world = comm.size()};
 }
@@ -103,7 +124,11 @@ int train(Options options) {
   training.seed = options.seed;
   gs::OrderOptions order{};
 #ifdef GRAPHSINK_RANKS
-  if (options.is_shared) order = share(gs::mpi_world(), training, train_options);
+  std::optional<gs::Comm> comm;
+  if (options.is_shared) {
+    comm = gs::mpi_world();
+    order = share(*comm, options.is_sharded, training, train_options);
+  }
 #endif
   const bool is_first = order.rank == 0;
   order.batch = training.batch;
@@ -112,6 +137,10 @@ int train(Options options) {
   models::Model model = models::train(text_model, data.text, training);
   auto seed = static_cast<std::uint32_t>(options.seed);
   gs::Program program = gs::compile(model.graph, {.target = device, .seed = seed});
+#ifdef GRAPHSINK_RANKS
+  if (options.is_sharded && !options.save.empty())
+    train_options.save.folder = gs::shard_folder(options.save, *comm, program.variables());
+#endif
   models::Evaluation evaluation(text_model, data.text, device, options.evaluate_on);
   if (is_first) std::cout << program.explain() << std::flush;
   if (is_first)
@@ -158,6 +187,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
 #ifdef GRAPHSINK_RANKS
   app.add_flag("--ranks", options.is_shared, "train one model with all processes that mpirun starts");
+  app.add_flag("--sharded", options.is_sharded, "with --ranks: divide the state of the optimizer among the processes")
+      ->needs("--ranks");
 #endif
   const int code = cli::run_program(app, argc, argv, [&] { return train(options); });
   if (code == 0 || !options.is_shared) return code;

@@ -45,6 +45,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <utility>
@@ -231,6 +232,23 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 //   ".safetensors")); restore(program, reshard(all, program.variables()));
 Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> variables,
                    Where where = Where::current());
+// The folder of this rank for train(): "<folder>/rank<r>-of-<size>", which is made if it is not there. All ranks call
+// it, with a folder that all machines share, after compile() and before train():
+//
+//   options.save.folder = gs::shard_folder("run1", comm, program.variables());
+//
+// All ranks then go on from the newest step that all ranks have saved, with as many ranks as now or another number, of
+// which reshard() makes the file of this rank; newer files in this rank's folder are removed. So the training goes on
+// where it was killed, at any moment. Where ranks write files in the background, one may leave out a file that others
+// have (SaveOptions::in_background, keep_newest). Throws Error on all ranks where one of them cannot read or write,
+// where they see different files, and where there are files, but none of a step that all have.
+std::filesystem::path shard_folder(const std::filesystem::path& folder, const Comm& comm,
+                                   std::span<const Variable> variables, Where where = Where::current());
+// The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in the
+// folder given to shard_folder(); empty if there is no such folder, and no file in it. Throws Error where there are
+// files, but none of a step that all ranks have.
+std::vector<std::filesystem::path> newest_sharded_checkpoint(const std::filesystem::path& folder,
+                                                             Where where = Where::current());
 // Writes the values that rank `root` has to the Variables of all ranks, before the first step. Throws Error where a
 // rank has other types.
 void broadcast_variables(std::span<const Variable> variables, const Comm& comm, int root = 0,

@@ -98,8 +98,8 @@ Model train(const TextModel& text_model, std::shared_ptr<const Text> text, const
       .lr = options.lr, .weight_decay = options.weight_decay, .gradients = {.clip_norm = options.clip_norm}};
   if (options.decay_steps > 0 || options.warmup > 0) adamw_options.lr = learning_rate(model.graph, options);
   const Sharing& sharing = options.sharing;
-  Optimizer optimizer = sharing.gradients ? apply(adamw_options, groups, sharing.gradients(gradients_of(loss, groups)))
-                                          : adamw(loss, groups, adamw_options);
+  Optimizer optimizer = sharing.apply ? sharing.apply(adamw_options, groups, gradients_of(loss, groups))
+                                      : adamw(loss, groups, adamw_options);
   model.graph.record("loss", sharing.loss ? sharing.loss(loss) : loss);
 
   std::int64_t places = training_characters(*text) - text_model.context;

@@ -56,10 +56,10 @@ TextModel gpt(std::int64_t vocabulary, const GptSizes& sizes, std::uint64_t seed
 // One of the above by name, at its default sizes. Throws Error for another name.
 TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64_t seed);
 
-// How processes share a training: what becomes of the gradients in front of the update, and of the loss that is shown.
-// Empty: one process trains.
+// How processes share a training: what updates the parameters, given the gradients of this process, and what becomes of
+// the loss that is shown. Empty: one process trains.
 struct Sharing {
-  std::function<std::vector<Value>(const std::vector<Value>&)> gradients;
+  std::function<Optimizer(const AdamwOptions&, const std::vector<ParameterGroup>&, const std::vector<Value>&)> apply;
   std::function<Value(const Value&)> loss;
 };
 

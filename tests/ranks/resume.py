@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A training of several ranks that is killed goes on from its files: with as many ranks to the same bits, with fewer
-ranks nearly so.
+ranks nearly so. Once with one file for all, and once with the state of the optimizer divided among the ranks.
 
 usage: resume.py TRAIN_TEXT MPIRUN [MPIRUN_ARGUMENT...]
 """
@@ -22,22 +22,27 @@ STEPS, EVERY, RANKS = 48, 4, 4
 BOUND = 1e-3  # of a parameter, between 4 and 2 ranks, which add up in another order
 
 
-def start(ranks, folder, steps=STEPS):
-    options = f"--ranks --device cpu --steps {steps} --save-every {EVERY} --evaluate-on 200 --steps-per-launch 2".split()
-    command = [*MPIRUN, str(ranks), TRAIN_TEXT, *options, "--save", folder]
+def start(ranks, folder, flags):
+    options = f"--ranks --device cpu --steps {STEPS} --save-every {EVERY} --evaluate-on 200 --steps-per-launch 2".split()
+    command = [*MPIRUN, str(ranks), TRAIN_TEXT, *options, *flags, "--save", folder]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def train(ranks, folder, steps=STEPS):
-    with start(ranks, folder, steps) as mpirun:
+def train(ranks, folder, flags):
+    with start(ranks, folder, flags) as mpirun:
         output, _ = mpirun.communicate()
     if mpirun.returncode:
         raise AssertionError(output)
     return output
 
 
-def steps_of(folder):
-    return sorted(int(path.stem.split("-")[1]) for path in pathlib.Path(folder).glob("step-*.safetensors"))
+def home(folder, flags, ranks):
+    """Where rank 0 saves."""
+    return pathlib.Path(folder) / (f"rank0-of-{ranks}" if flags else "")
+
+
+def steps_of(folder, flags):
+    return sorted(int(path.stem.split("-")[1]) for path in home(folder, flags, RANKS).glob("step-*.safetensors"))
 
 
 def children_of(parent):
@@ -53,10 +58,10 @@ def children_of(parent):
     return found
 
 
-def train_and_kill(folder, after):
+def train_and_kill(folder, flags, after):
     """Kills one of the ranks as soon as there is a file of so many steps, while the training goes on."""
-    with start(RANKS, folder) as mpirun:
-        while mpirun.poll() is None and not any(steps >= after for steps in steps_of(folder)):
+    with start(RANKS, folder, flags) as mpirun:
+        while mpirun.poll() is None and not any(steps >= after for steps in steps_of(folder, flags)):
             os.sched_yield()
         ranks = children_of(mpirun.pid)
         if ranks:
@@ -71,8 +76,8 @@ def train_and_kill(folder, after):
     return mpirun.returncode != 0
 
 
-def parameters(folder):
-    data = (pathlib.Path(folder) / f"step-{STEPS:012}.safetensors").read_bytes()
+def parameters(file):
+    data = file.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + size])
     values = {}
@@ -85,25 +90,31 @@ def parameters(folder):
 
 class Resume(unittest.TestCase):
     def test_a_killed_training_goes_on(self):
+        self.kill_and_resume([])
+
+    def test_with_divided_states(self):
+        self.kill_and_resume(["--sharded"])
+
+    def kill_and_resume(self, flags):
         with tempfile.TemporaryDirectory() as directory:
             whole, killed, fewer = (os.path.join(directory, name) for name in ("whole", "killed", "fewer"))
-            train(RANKS, whole)
+            train(RANKS, whole, flags)
             kills = 0
             for after in sorted(random.sample(range(EVERY, STEPS - EVERY), 3)):
-                kills += train_and_kill(killed, after)
-                if not os.path.exists(fewer) and steps_of(killed):
+                kills += train_and_kill(killed, flags, after)
+                if not os.path.exists(fewer) and steps_of(killed, flags):
                     shutil.copytree(killed, fewer)
             while not kills:  # each came too late, as on a fast machine
                 shutil.rmtree(killed)
-                kills += train_and_kill(killed, EVERY)
-            output = train(RANKS, killed)
+                kills += train_and_kill(killed, flags, EVERY)
+            output = train(RANKS, killed, flags)
             self.assertEqual(output.count("goes on at step"), 1, output)  # rank 0 alone prints
             name = f"step-{STEPS:012}.safetensors"
-            self.assertEqual(
-                (pathlib.Path(killed) / name).read_bytes(), (pathlib.Path(whole) / name).read_bytes()
-            )
-            train(2, fewer)
-            expected, seen = parameters(whole), parameters(fewer)
+            ends = [home(folder, flags, RANKS) / name for folder in (killed, whole)]
+            self.assertEqual(ends[0].read_bytes(), ends[1].read_bytes())
+            output = train(2, fewer, flags)
+            self.assertEqual(output.count("goes on at step"), 1, output)
+            expected, seen = parameters(ends[1]), parameters(home(fewer, flags, 2) / name)
             self.assertEqual(list(expected), list(seen))
             self.assertTrue(expected)
             for name, values in expected.items():

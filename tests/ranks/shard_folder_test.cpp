@@ -1,0 +1,116 @@
+// Which files the ranks of a training go on from, when each has saved its own.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+#include "rank_world.h"
+#include "ranks/rank_group.h"
+
+namespace graphsink::testing {
+namespace shard_folder_test {
+
+namespace fs = std::filesystem;
+
+// A folder that all ranks share, and in which the first one may change files between two calls of the test.
+class ShardFolder : public ::testing::Test {
+ protected:
+  ShardFolder() {
+    const fs::path name = fs::temp_directory_path() / ("graphsink-shard-folder-" + std::to_string(getpid()));
+    folder_ = world().group()->all_texts(name.string(), {"test", Where()})[0];
+  }
+  ~ShardFolder() override {
+    change([&] { fs::remove_all(folder_); });
+  }
+
+  template <class Change>
+  void change(const Change& make) {
+    world().barrier();
+    if (world().rank() == 0) make();
+    world().barrier();
+  }
+  // A file of the program of a test, as rank `rank` of `ranks` saves it.
+  void save(int rank, int ranks, const std::string& step) {
+    const fs::path path = file(rank, ranks, step);
+    fs::create_directories(path.parent_path());
+    Checkpoint checkpoint = snapshot(std::vector<Variable>{w});
+    checkpoint.metadata["step"] = step;
+    write_checkpoint(path, checkpoint);
+  }
+  fs::path file(int rank, int ranks, const std::string& step) const {
+    return folder_ / ("rank" + std::to_string(rank) + "-of-" + std::to_string(ranks)) /
+           ("step-" + std::string(12 - step.size(), '0') + step + ".safetensors");
+  }
+  fs::path prepared() { return shard_folder(folder_, world(), std::vector<Variable>{w}); }
+
+  Variable w{"w", Tensor({1.0f, 2.0f})};
+  fs::path folder_;
+};
+
+TEST_F(ShardFolder, IsMadeForATrainingThatBegins) {
+  const fs::path mine = prepared();
+  EXPECT_EQ(mine, file(world().rank(), world().size(), "0").parent_path());
+  EXPECT_TRUE(fs::is_directory(mine) && fs::is_empty(mine));
+  EXPECT_TRUE(newest_sharded_checkpoint(folder_).empty());
+  EXPECT_TRUE(newest_sharded_checkpoint(folder_ / "none").empty());
+}
+
+// The last rank was killed before it saved step 30.
+TEST_F(ShardFolder, GoesOnFromTheNewestStepThatAllHave) {
+  const int n = world().size();
+  change([&] {
+    for (int rank = 0; rank < n; ++rank)
+      for (const char* step : {"9", "10", "30"})
+        if (std::string(step) != "30" || rank < n - 1) save(rank, n, step);
+    std::ofstream(file(0, n, "30").string() + ".partial.0123456789abcdef");
+  });
+  EXPECT_EQ(newest_sharded_checkpoint(folder_).at(0), file(0, n, "10"));
+  world().barrier();
+  const fs::path mine = prepared();
+  EXPECT_EQ(newest_checkpoint(mine), file(world().rank(), n, "10"));
+}
+
+// Another number of ranks has come further, so all go on from its files, of which each gets its part.
+TEST_F(ShardFolder, GoesOnFromTheFilesOfAnotherNumberOfRanks) {
+  const int n = world().size(), other = n + 1;
+  change([&] {
+    for (int rank = 0; rank < n; ++rank) save(rank, n, "10"), save(rank, n, "30");
+    for (int rank = 0; rank < other; ++rank) save(rank, other, "20");
+    fs::remove(file(n - 1, n, "30"));
+  });
+  const fs::path mine = prepared();
+  const fs::path newest = newest_checkpoint(mine);
+  EXPECT_EQ(newest, file(world().rank(), n, "20"));
+  EXPECT_EQ(read_checkpoint(newest).number("step"), 20);
+  EXPECT_TRUE(fs::exists(file(world().rank(), n, "10")));
+}
+
+TEST_F(ShardFolder, RefusesOnAllRanksWhatOneCannotRead) {
+  const int n = world().size();
+  change([&] {
+    for (int rank = 0; rank < n; ++rank) save(rank, n, "10");
+    std::ofstream(file(n - 1, n, "10")) << "no checkpoint";
+  });
+  const std::string problem = problem_of([&] { (void)prepared(); });
+  EXPECT_TRUE(has(problem, "smaller than") || has(problem, "step-000000000010.safetensors")) << problem;
+  if (world().rank() < n - 1) {
+    EXPECT_TRUE(has(problem, "shard_folder: failed on rank " + std::to_string(n - 1))) << problem;
+  }
+}
+
+TEST_F(ShardFolder, RefusesFilesWithoutACommonStep) {
+  const int n = world().size() + 1;
+  change([&] {
+    for (int rank = 0; rank < n; ++rank) save(rank, n, std::to_string(10 + rank));
+  });
+  EXPECT_TRUE(has(problem_of([&] { (void)prepared(); }), "none is of a step that all of them saved"));
+}
+
+}  // namespace shard_folder_test
+}  // namespace graphsink::testing
