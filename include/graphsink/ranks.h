@@ -219,13 +219,13 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Variable>
 Optimizer apply_sharded(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());
-// The checkpoint of this rank, for restore(), from the checkpoints of all ranks that saved one step, in the order of
-// the ranks: of a training with apply_sharded() that goes on with another number of ranks, or as a single one with
+// Returns the checkpoint of this rank, for restore(), made from those of all ranks that saved one step, in the order of
+// the ranks: for a training with apply_sharded() that goes on with another number of ranks, or as a single one with
 // apply(), or the other way round. `variables` are those of the program that goes on, Program::variables(): their names
 // and types say how states are divided now. Metadata, and tensors that are equal on all ranks, are those of the first
-// checkpoint. What no Variable takes stays in the result, where restore() finds it. Nothing is exchanged: each rank
-// reads the files of all. Throws Error for checkpoints of different steps, and where shards are missing or have other
-// sizes than so many ranks would have written.
+// checkpoint. Tensors that no Variable takes stay in the result, where restore() finds them. Nothing is exchanged: each
+// rank reads the files of all. Throws Error for checkpoints of different steps, and where shards are missing or have
+// other sizes than so many ranks would have written.
 //
 //   std::vector<Checkpoint> all;
 //   for (int rank = 0; rank < 4; ++rank) all.push_back(read_checkpoint("rank" + std::to_string(rank) +

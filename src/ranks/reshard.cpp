@@ -56,7 +56,7 @@ class Resharder {
     all.source = ranks_[0].source;
     for (const auto& [name, type] : types_)
       if (std::optional<Tensor> tensor = found(name, type)) all.tensors.insert_or_assign(name, *std::move(tensor));
-    // What no Variable took stays, so that restore() can say that nobody has a place for it.
+    // Tensors that no Variable took stay, so that restore() can say that nobody has a place for them.
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       for (const auto& [name, tensor] : ranks_[rank].tensors)
         if (!used_[rank].contains(name) && (rank == 0 || !ranks_[0].tensors.contains(name)))
@@ -188,7 +188,7 @@ class Resharder {
   std::span<const Checkpoint> ranks_;
   Where where_;
   std::vector<std::set<std::string, std::less<>>> used_;  // for each rank, the tensors that found a place
-  std::map<std::string, TensorType, std::less<>> types_;  // of the Variables
+  std::map<std::string, TensorType, std::less<>> types_;  // those of the Variables
 };
 
 }  // namespace

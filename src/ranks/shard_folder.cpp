@@ -115,7 +115,7 @@ fs::path shard_folder(const fs::path& folder, const Comm& comm, std::span<const 
   const Exchange exchange{"shard_folder", where};
   std::string told;
   std::vector<fs::path> newest;
-  // What fails on one rank is told to the others, which would wait for it else.
+  // A failure of one rank is told to the others, which would wait for it else.
   const auto agree = [&](const auto& work) {
     told.clear();
     try {
