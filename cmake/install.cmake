@@ -39,14 +39,19 @@ if(TARGET graphsink_ranks)
   install(FILES include/graphsink/ranks.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/graphsink)
   install(TARGETS graphsink_ranks EXPORT graphsinkRanksTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
   install(EXPORT graphsinkRanksTargets NAMESPACE graphsink:: DESTINATION ${GRAPHSINK_CMAKE_DIR})
-  list(APPEND recommended libopenmpi-dev openmpi-bin)
+  if("MPI" IN_LIST GRAPHSINK_RANKS_PACKAGES)
+    list(APPEND recommended libopenmpi-dev openmpi-bin)
+  endif()
+  if("ZeroMQ" IN_LIST GRAPHSINK_RANKS_PACKAGES)
+    list(APPEND recommended libzmq3-dev)
+  endif()
 endif()
 list(JOIN recommended ", " CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS)
 configure_package_config_file(cmake/graphsinkConfig.cmake.in ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake
                               INSTALL_DESTINATION ${GRAPHSINK_CMAKE_DIR} PATH_VARS GRAPHSINK_INSTALLED_PRELUDE GRAPHSINK_IMAGES_LIBRARY GRAPHSINK_RANKS_LIBRARY)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/graphsinkConfig.cmake ${CMAKE_BINARY_DIR}/graphsinkConfigVersion.cmake
-              cmake/FindOpenBLAS.cmake cmake/device_sources.cmake cmake/plain_cuda.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
+              cmake/FindOpenBLAS.cmake cmake/FindZeroMQ.cmake cmake/device_sources.cmake cmake/plain_cuda.cmake DESTINATION ${GRAPHSINK_CMAKE_DIR})
 
 # pkg-config. A shared library brings what it needs; of a static one, programs link that, too.
 if(NOT GRAPHSINK_FLAVOUR STREQUAL "emulated")

@@ -1,5 +1,6 @@
 // Trains a small network on handwritten digits with several processes, each on a part of every batch:
 //   mpirun -n 4 12_ranks
+//   torchrun --no-python --nproc-per-node 4 12_ranks
 //   mpirun -n 4 12_ranks --nccl     # each process on a GPU of its own, between which NCCL moves the gradients
 // Every rank makes the same update, from the mean of the gradients of all ranks.
 #include <graphsink/graphsink.h>
@@ -13,7 +14,7 @@ namespace gs = graphsink;
 
 int main(int argc, char** argv) try {
   const bool has_gpus = argc > 1 && std::string_view(argv[1]) == "--nccl";
-  const gs::Comm comm = has_gpus ? gs::nccl_world() : gs::mpi_world();
+  const gs::Comm comm = has_gpus ? gs::nccl_world() : gs::world();
   const std::int64_t batch = 64 / comm.size();  // of a rank
 
   gs::Graph g;

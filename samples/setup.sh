@@ -8,7 +8,7 @@ GS_LOGS=$GS_ROOT/build/logs
 GS_BUILD_PACKAGES=(
   g++ cmake ninja-build pkg-config python3 patch
   zlib1g-dev libopenblas-pthread-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libgtest-dev
-  libpng-dev libjpeg62-turbo-dev libarchive-dev
+  libpng-dev libjpeg62-turbo-dev libarchive-dev libzmq3-dev cppzmq-dev
 )
 
 GS_CMAKE_ARGS=() # for every configuration; tests/run.sh makes warnings errors

@@ -126,7 +126,7 @@ int train(Options options) {
 #ifdef GRAPHSINK_RANKS
   std::optional<gs::Comm> comm;
   if (options.is_shared) {
-    comm = gs::mpi_world();
+    comm = gs::world();
     order = share(*comm, options.is_sharded, training, train_options);
   }
 #endif
@@ -186,7 +186,8 @@ int main(int argc, char** argv) {
       ->check(cli::whole_number(1, std::int64_t{1} << 40))
       ->capture_default_str();
 #ifdef GRAPHSINK_RANKS
-  app.add_flag("--ranks", options.is_shared, "train one model with all processes that mpirun starts");
+  app.add_flag("--ranks", options.is_shared,
+               "train one model with all processes that were started with this one, by mpirun, torchrun or srun");
   app.add_flag("--sharded", options.is_sharded, "with --ranks: divide the state of the optimizer among the processes")
       ->needs("--ranks");
 #endif

@@ -1,7 +1,7 @@
 // Ranks: processes that run one program together, each on data of its own, and exchange values by collectives, which
-// are ops of the graph. They are a library of their own, graphsink::ranks, which needs MPI.
+// are ops of the graph. They are a library of their own, graphsink::ranks, which needs MPI, or ZeroMQ, or both.
 //
-//   gs::Comm comm = gs::mpi_world();                        // started by mpirun -n 4 ./train
+//   gs::Comm comm = gs::world();                            // started by mpirun -n 4 ./train, or torchrun, or srun
 //   gs::broadcast_variables({{w, b}}, comm);                // all ranks begin with the values of rank 0
 //   std::vector<gs::Value> gradients = gs::grad(loss, {w, b});
 //   gs::apply(gs::SgdOptions{}, {w, b}, gs::average(gradients, comm));  // data-parallel: all ranks make one update
@@ -24,9 +24,9 @@
 // A rank that does not come is waited for as long as WorldOptions::patience_s says. Then the step fails with an Error
 // that names the collective and the ranks that were not heard of, with ErrorCode::device_lost, and so does every later
 // step with a collective, because nobody knows what the others have received: end the process, and start all ranks
-// again from a checkpoint. Programs with collectives must not be destroyed before, and the process should end without
-// MPI_Finalize(), which would wait for the rank, too: a rank that comes late still writes to the memory of the
-// collective.
+// again from a checkpoint. With MPI, programs with collectives must not be destroyed before, and the process should end
+// without MPI_Finalize(), which would wait for the rank, too: a rank that comes late still writes to the memory of the
+// collective. Ranks that were not started by MPI end as any process does.
 //
 // With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps. It does not end
 // those in which no call of the program waits: loops around Program::poll(), Variable::read() and write(), streams of
@@ -34,9 +34,9 @@
 // step that was given up may have committed anything: do not save the Variables then.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
-// MPI moves the data. Another number of ranks adds up in another order.
+// the data are moved. Another number of ranks adds up in another order.
 //
-// On GPUs the data of collectives crosses the host with mpi_world(); with nccl_world() it does not.
+// On GPUs the data of collectives crosses the host with world() and mpi_world(); with nccl_world() it does not.
 //
 // Threads: the steps of one Program at a time use a Comm. sync() it before another Program with this Comm runs, and
 // before barrier(), broadcast_variables() and collectives of an Eager; where a step is seen to be under way, these
@@ -91,18 +91,33 @@ class Comm {
 struct WorldOptions {
   double patience_s = 600;  // how many seconds a rank waits for the others before it throws Error; above 0
 };
+// All processes that were started together, however that was done:
+//   * by mpirun, or in a program that has initialised MPI: as mpi_world();
+//   * by torchrun, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and LOCAL_RANK if it
+//   likes;
+//   * by srun of Slurm, with MASTER_ADDR and MASTER_PORT set by you;
+//   * else it is one rank, as one_rank().
+// Without MPI the ranks exchange values over TCP. Rank 0 then listens on the machine MASTER_ADDR at the port
+// GRAPHSINK_PORT or, where that is not set, at MASTER_PORT + 1, because torchrun itself listens at MASTER_PORT; every
+// rank listens at a port that the system chooses. Nothing is encrypted: use a network that you trust. Every process
+// calls it as often, each time with an equal patience, which holds for this call, too: ranks that do not come are
+// named, with ErrorCode::device_lost. Throws Error for variables that contradict each other, such as a RANK that two
+// processes have, and with ErrorCode::unavailable where this build lacks MPI or ZeroMQ, or the port is not free.
+Comm world(const WorldOptions& options = {}, Where where = Where::current());
 // All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
 // All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
 // finalised when the process ends. Throws Error for an MPI that does not allow calls from several threads
 // (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library. The patience does not hold for this
-// call, in which MPI waits for all processes.
+// call, in which MPI waits for all processes. In a build without MPI it throws Error (ErrorCode::unavailable).
 Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
 struct NcclOptions {
   double patience_s = 600;  // as WorldOptions::patience_s, for exchanges on the host
-  int device = -1;          // number of the CUDA device; -1: the rank's number on its machine, modulo the devices there
+  // Number of the CUDA device; -1: the rank's number on its machine (LOCAL_RANK, where it is set), modulo the devices
+  // there.
+  int device = -1;
 };
-// The same processes, each with a GPU of its own. In programs that are compiled for it, cuda(comm.device()), NCCL moves
-// the values of collectives from GPU to GPU, inside of launches; else they cross the host, by MPI, as do plans that are
+// The processes of world(), each with a GPU of its own. In programs that are compiled for it, cuda(comm.device()), NCCL
+// moves the values of collectives from GPU to GPU, inside of launches; else they cross the host, as do plans that are
 // compared. NCCL is opened when the program runs: libnccl.so.2, or what the environment variable GRAPHSINK_NCCL names.
 // All processes must call it, and it waits for all of them. One rank needs no NCCL. Throws Error
 // (ErrorCode::unavailable) on all ranks if one of them has no NCCL, none that is new enough, or no such device, and in
@@ -112,7 +127,7 @@ struct NcclOptions {
 // sink), meet new shapes of inputs in the same steps, and what fails is reported by sync() and by what waits for steps.
 // The order in which a sum is added up is that of NCCL.
 Comm nccl_world(const NcclOptions& options = {}, Where where = Where::current());
-// A group of this process alone, without MPI. Collectives add no nodes to the graph then, so that its plan is that of a
+// A group of this process alone. Collectives add no nodes to the graph then, so that its plan is that of a
 // program without ranks.
 Comm one_rank();
 
@@ -192,7 +207,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
                            Where where = Where::current());
 // apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each
 // has one part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et
-// al. 2020, "ZeRO", stage 1). With mpi_world() the parameters have the same bits as with apply(), except that a norm,
+// al. 2020, "ZeRO", stage 1). Without NCCL the parameters have the same bits as with apply(), except that a norm,
 // of clip_norm or a loss scale, may differ in the last bits; NCCL may add up in another order here. All options of
 // apply() are there; clipping and skipped updates are decided by the norm of the gradients of all ranks. `gradients`
 // are those of this rank, not averaged.

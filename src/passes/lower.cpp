@@ -136,7 +136,7 @@ class Lowering {
     throw Error(std::string(here.op->name), here.where,
                 "it exchanges values on the host, and " + std::string(there.op->name) +
                     (place.empty() ? "" : " (" + place + ")") + " of the same step does so on the device",
-                "make all Comms of a program by nccl_world(), or all by mpi_world(), and place no collective");
+                "make all Comms of a program by nccl_world(), or all by world(), and place no collective");
   }
 
   PlanNode agree_node() const {

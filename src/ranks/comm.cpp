@@ -1,11 +1,8 @@
 // Comm, and what ranks do beside the steps of a program.
-#include <atomic>
-#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "graphsink/ranks.h"
-#include "ranks/mpi_backend.h"
 #include "ranks/rank_group.h"
 
 namespace graphsink {
@@ -24,7 +21,7 @@ class OneRank : public RankBackend {
   }
   bool is_done() override { return true; }
   std::vector<std::optional<std::string>> give_up(const std::string&, double) override { return {std::nullopt}; }
-  std::unique_ptr<RankBackend> split(int, int) override { return std::make_unique<OneRank>(); }
+  std::unique_ptr<RankBackend> split(int, int, const std::vector<int>&) override { return std::make_unique<OneRank>(); }
 
  private:
   static void copy(void* out, const void* in, std::size_t bytes) {
@@ -45,16 +42,6 @@ int Comm::rank() const noexcept { return group_->rank(); }
 int Comm::size() const noexcept { return group_->size(); }
 
 void Comm::barrier(Where where) const { group_->all_texts("", {"barrier", where}); }
-
-Comm mpi_world(const WorldOptions& options, Where where) {
-  if (!(options.patience_s > 0) || !std::isfinite(options.patience_s))
-    throw Error("mpi_world", where, "a patience of " + std::to_string(options.patience_s) + " seconds",
-                "give a finite number above 0");
-  // All ranks make as many, so that a world has one number on all of them.
-  static std::atomic<int> worlds = 0;
-  const GroupOrigin origin{nullptr, worlds++};
-  return Comm(std::make_shared<RankGroup>(open_mpi(where), options.patience_s, origin));
-}
 
 Comm one_rank() { return Comm(std::make_shared<RankGroup>(std::make_unique<OneRank>(), 1)); }
 

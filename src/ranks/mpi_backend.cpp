@@ -164,7 +164,7 @@ class MpiBackend : public RankBackend {
     return told->come();
   }
   bool has_given_up() const override { return mpi_library().has_given_up(); }
-  std::unique_ptr<RankBackend> split(int color, int key) override {
+  std::unique_ptr<RankBackend> split(int color, int key, const std::vector<int>&) override {
     return std::make_unique<MpiBackend>(*this, color, key);
   }
 
@@ -195,6 +195,11 @@ std::unique_ptr<RankBackend> open_mpi(const Where& where) {
     throw Error("mpi_world", where, "MPI was initialised for fewer threads than MPI_THREAD_MULTIPLE",
                 "call MPI_Init_thread() with MPI_THREAD_MULTIPLE, or leave it to mpi_world()", ErrorCode::unavailable);
   return std::make_unique<MpiBackend>();
+}
+
+bool mpi_is_initialized() {
+  int is_initialized = 0;
+  return MPI_Initialized(&is_initialized) == MPI_SUCCESS && is_initialized != 0;
 }
 
 }  // namespace graphsink

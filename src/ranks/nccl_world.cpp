@@ -26,7 +26,7 @@ int Comm::device() const noexcept { return group_->device(); }
 namespace {
 
 constexpr const char* kInstall =
-    "install NCCL 2.28 or newer, or name its file in the environment variable GRAPHSINK_NCCL; or use mpi_world(), by "
+    "install NCCL 2.28 or newer, or name its file in the environment variable GRAPHSINK_NCCL; or use world(), by "
     "which values cross the host";
 
 std::string machine_name() {
@@ -57,12 +57,13 @@ class OnCudaDevice {
 int choose_device(RankGroup& group, const NcclOptions& options, const Exchange& exchange, std::string& problem) {
   const std::vector<std::string> machines = group.all_texts(machine_name(), exchange);
   const auto mine = machines.begin() + group.rank();
-  const auto before = static_cast<int>(std::count(machines.begin(), mine, *mine));
+  const int on_machine =
+      group.local_rank() >= 0 ? group.local_rank() : static_cast<int>(std::count(machines.begin(), mine, *mine));
   const int count = cuda_device_count();
   if (problem.empty() && count == 0) problem = "there is no CUDA device";
   if (problem.empty() && options.device >= count)
     problem = "NcclOptions::device is " + std::to_string(options.device) + ", and there are " + std::to_string(count);
-  const int device = options.device >= 0 ? options.device : before % std::max(count, 1);
+  const int device = options.device >= 0 ? options.device : on_machine % std::max(count, 1);
   if (problem.empty()) {
     const OnCudaDevice current(device);
     // A device that cannot be used says so here, before the others wait for this rank in NCCL.
@@ -134,7 +135,7 @@ void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& wh
 }
 
 Comm nccl_world(const NcclOptions& options, Where where) {
-  const Comm comm = mpi_world({.patience_s = options.patience_s}, where);
+  const Comm comm = world({.patience_s = options.patience_s}, where);
   RankGroup& group = *comm.group();
   const Exchange exchange{"nccl_world", where};
   std::string problem, no_nccl;
@@ -155,7 +156,7 @@ void add_nccl(RankGroup&, const NcclApi&, int, const Where&) {}
 
 Comm nccl_world(const NcclOptions&, Where where) {
   throw Error("nccl_world", where, "this library was built without CUDA",
-              "build it for CUDA, or use mpi_world(), by which values cross the host", ErrorCode::unavailable);
+              "build it for CUDA, or use world(), by which values cross the host", ErrorCode::unavailable);
 }
 
 #endif

@@ -45,6 +45,8 @@ class RankGroup {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  // See RankBackend.
+  int local_rank() const { return backend_->local_rank(); }
   const GroupOrigin& origin() const noexcept { return origin_; }
   // Which group it is, for errors: " of the group of colour 2"; empty if it was not made by Comm::split().
   std::string suffix() const;

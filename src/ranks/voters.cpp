@@ -55,7 +55,7 @@ Voters voters_of(const Agreement& agreement, const Where& where) {
   if (common.empty() && std::any_of(roots.begin(), roots.end(), has_other_size))
     throw Error("bind", where, "the collectives of a step use groups that are not parts of one group of ranks",
                 "make all groups by split() of one Comm");
-  // Different Comms of mpi_world() have the same ranks.
+  // Different Comms of world() have the same ranks.
   std::sort(roots.begin(), roots.end(),
             [](RankGroup* a, RankGroup* b) { return a->origin().number < b->origin().number; });
   voters.all = common.empty() ? roots.front() : common.back();

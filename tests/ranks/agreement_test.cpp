@@ -259,7 +259,7 @@ TEST_P(Agreement, ConditionsOfOneRankStopAll) {
 
 // A step that exchanges values in two Comms leaves both to others.
 TEST(AgreementOfTwoComms, BothAreFreeBehindTheStep) {
-  const Comm other = mpi_world({.patience_s = 120});
+  const Comm other = graphsink::world({.patience_s = 120});
   Graph g;
   const Value x = g.input("x", f32, Shape{});
   g.output("y", all_reduce(all_reduce(x, world()), other));

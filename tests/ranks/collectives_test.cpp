@@ -286,8 +286,8 @@ TEST(CollectivesRefuse, ByTable) {
       }
     }
   }
-  EXPECT_THROW((void)mpi_world({.patience_s = 0}), Error);
-  EXPECT_THROW((void)mpi_world({.patience_s = std::nan("")}), Error);
+  for (const auto start : {&mpi_world, &graphsink::world})
+    for (const double patience_s : {0.0, std::nan("")}) EXPECT_THROW((void)start({patience_s}, Where()), Error);
 }
 
 }  // namespace collectives_test

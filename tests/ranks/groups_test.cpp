@@ -226,7 +226,7 @@ TEST_P(Groups, RanksThatAgreeWithOthersAreNamed) {
 // One rank has a collective of one world alone, in which it would wait for the others.
 TEST(GroupsOfTwoWorlds, RanksThatAgreeInDifferentOnesAreNamed) {
   if (ranks() != 3) return;
-  const Comm other = mpi_world({.patience_s = 120}), pair = world().split(me() / 2);
+  const Comm other = graphsink::world({.patience_s = 120}), pair = world().split(me() / 2);
   Graph g;
   const Value x = g.input("x", f32, Shape{4});
   g.output("y", all_reduce(all_reduce(x, pair), other));
@@ -287,7 +287,7 @@ TEST(GroupsRefuse, ThoseWithoutACommonOne) {
 // Run alone, by four ranks of which the last never comes: see tests/CMakeLists.txt. Rank 0 has no group with it, and
 // waits for those that have, in a collective or where all agree.
 TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
-  const Comm all = mpi_world({.patience_s = 2});
+  const Comm all = graphsink::world({.patience_s = 2});
   const Comm rows = all.split(me() / 2), columns = all.split(me() % 2);
   Graph g;
   const Value x = g.input("x", f32, Shape{2});

@@ -184,7 +184,7 @@ TEST_F(Nccl, LoopsAreDrivenByTheHost) {
 TEST_F(Nccl, AStepDoesNotExchangeByNcclAndByMpi) {
   Graph g;
   const Value x = g.input("x", f32, Shape{});
-  g.output("y", all_reduce(all_reduce(x, world_of_nccl()), world_of_mpi()));
+  g.output("y", all_reduce(all_reduce(x, world_of_nccl()), world_of_host()));
   if (ranks() > 1) {
     EXPECT_THROW(compile(g, {.target = cuda(0)}), Error);
   }
@@ -263,7 +263,7 @@ TEST_F(Nccl, TheBodiesOfConditionalNodesHoldNone) {
 
 TEST_F(Nccl, TheProgramIsCompiledForTheDeviceOfTheRank) {
   EXPECT_EQ(world_of_nccl().device(), 0);
-  EXPECT_EQ(world_of_mpi().device(), -1);
+  EXPECT_EQ(world_of_host().device(), -1);
   emu::set_device_count(2);
   Graph g;
   const Value x = g.input("x", f32, Shape{});

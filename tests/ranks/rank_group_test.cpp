@@ -42,7 +42,9 @@ class FakeBackend : public RankBackend {
     seen_.was_given_up = true;
     return {seen_.words, std::nullopt};
   }
-  std::unique_ptr<RankBackend> split(int, int) override { return std::make_unique<FakeBackend>(seen_); }
+  std::unique_ptr<RankBackend> split(int, int, const std::vector<int>&) override {
+    return std::make_unique<FakeBackend>(seen_);
+  }
 
  private:
   Seen& seen_;

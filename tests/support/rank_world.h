@@ -1,4 +1,4 @@
-// The ranks that mpirun has started: every test runs on all of them, in the same order.
+// The ranks that mpirun or start.py has started: every test runs on all of them, in the same order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace graphsink::testing {
 
-// A device, and whether NCCL moves values between ranks; else MPI does.
+// A device, and whether NCCL moves values between ranks; else they cross the host, by MPI or over TCP.
 struct RankWay {
   DeviceId device;
   bool nccl = false;
@@ -36,9 +36,9 @@ inline std::string rank_way_name(const ::testing::TestParamInfo<RankWay>& info) 
   return info.param.nccl ? "nccl" : info.param.device.kind == DeviceKind::cpu ? "cpu" : "cuda";
 }
 
-// By default MPI is initialised by the first test. The patience ends a test in which a rank is missing.
-inline const Comm& world_of_mpi() {
-  static const Comm comm = mpi_world({.patience_s = 120});
+// By default the first test starts the ranks. The patience ends a test in which a rank is missing.
+inline const Comm& world_of_host() {
+  static const Comm comm = graphsink::world({.patience_s = 120});
   return comm;
 }
 inline void name_nccl_standin() {
@@ -53,12 +53,12 @@ inline const Comm& world_of_nccl() {
   return comm;
 }
 
-// Whether world() is the one of NCCL, while a test of OnRanks says so.
+// Whether world() is that of NCCL, while a test of OnRanks says so.
 inline bool& nccl_is_chosen() {
   static bool is_chosen = false;
   return is_chosen;
 }
-inline const Comm& world() { return nccl_is_chosen() ? world_of_nccl() : world_of_mpi(); }
+inline const Comm& world() { return nccl_is_chosen() ? world_of_nccl() : world_of_host(); }
 
 // Op and problem of the Error that `call` throws; "" if it throws none.
 template <class Call>

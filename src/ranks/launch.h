@@ -1,0 +1,28 @@
+// How this process was started together with others: the environment variables of those who start ranks.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "graphsink/error.h"
+
+namespace graphsink {
+
+struct Launch {
+  enum class Kind { alone, mpi, variables };
+  Kind kind = Kind::alone;
+  // For Kind::variables.
+  int rank = 0, size = 1;
+  int local_rank = -1;    // the rank's number on its machine; -1: not said
+  std::string host = {};  // the machine of rank 0
+  int port = 0;           // on which rank 0 waits for the others
+};
+
+// Like std::getenv(): null where there is no such variable.
+using Environment = std::function<const char*(const char*)>;
+
+// `mpi_runs`: MPI is initialised already. Throws Error for variables that contradict each other, and where some of them
+// are missing.
+Launch launch_of(const Environment& get, bool mpi_runs, const Where& where);
+
+}  // namespace graphsink

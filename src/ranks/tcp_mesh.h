@@ -1,0 +1,66 @@
+// The connections of this process to all ranks that were started with it by variables.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+#include <zmq.hpp>
+
+#include "ranks/tcp_start.h"
+
+namespace graphsink {
+
+// Names a message for the rank that waits for it: messages of different groups and kinds do not meet, and those of a rank
+// that runs ahead are kept until this one asks for them.
+struct MessageKey {
+  std::string group;
+  int kind = 0;
+  std::uint64_t number = 0;  // counts the exchanges of the kind in the group
+  int from = 0;              // a rank of the mesh
+
+  auto operator<=>(const MessageKey&) const = default;
+};
+
+// Any thread may call these. Nothing here waits for other ranks but the constructor.
+class TcpMesh {
+ public:
+  // Returns when all ranks have come. Throws Error if one does not within the patience.
+  TcpMesh(const Launch& launch, double patience_s, const Where& where);
+  ~TcpMesh();
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  const Launch& launch() const { return launch_; }
+  // The name of the next group of all ranks; they make as many.
+  std::string next_world();
+
+  // `key.from` is this rank. Messages lie in memory of the mesh until the other rank has them. Throws Error where the
+  // library of messages refuses.
+  void send(int to, const MessageKey& key, zmq::message_t message);
+  // The message, once it has come. Throws Error likewise.
+  std::optional<zmq::message_t> take(const MessageKey& key);
+
+  // A rank does not come, so that nothing is to wait long for it when the process ends.
+  void give_up();
+  bool has_given_up() const;
+
+ private:
+  void receive();
+
+  const Launch launch_;
+  zmq::context_t context_;
+  mutable std::mutex mutex_;
+  zmq::socket_t in_;
+  std::uint64_t token_ = 0;
+  std::vector<zmq::socket_t> out_;  // one for each rank; this rank's own is not used
+  std::map<MessageKey, zmq::message_t> messages_;
+  bool has_given_up_ = false;
+  int worlds_ = 0;
+};
+
+}  // namespace graphsink

@@ -1,0 +1,79 @@
+// The start of ranks, however they were started.
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "graphsink/ranks.h"
+#include "ranks/launch.h"
+#include "ranks/rank_group.h"
+
+#ifdef GRAPHSINK_MPI
+#include "ranks/mpi_backend.h"
+#endif
+#ifdef GRAPHSINK_ZEROMQ
+#include "ranks/tcp_backend.h"
+#endif
+
+namespace graphsink {
+namespace {
+
+void expect_patience(const char* call, double patience_s, const Where& where) {
+  if (patience_s > 0 && std::isfinite(patience_s)) return;
+  throw Error(call, where, "a patience of " + std::to_string(patience_s) + " seconds", "give a finite number above 0");
+}
+
+// All ranks make as many, so that a world has one number on all of them.
+std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, double patience_s, int number) {
+  return std::make_shared<RankGroup>(std::move(backend), patience_s, GroupOrigin{nullptr, number});
+}
+int next_number() {
+  static std::atomic<int> worlds = 0;
+  return worlds++;
+}
+
+Launch launch_of_process(const Where& where) {
+#ifdef GRAPHSINK_MPI
+  const bool mpi_runs = mpi_is_initialized();
+#else
+  const bool mpi_runs = false;
+#endif
+  return launch_of([](const char* name) { return std::getenv(name); }, mpi_runs, where);
+}
+
+}  // namespace
+
+Comm mpi_world(const WorldOptions& options, Where where) {
+  expect_patience("mpi_world", options.patience_s, where);
+#ifdef GRAPHSINK_MPI
+  const int number = next_number();
+  return Comm(world_group(open_mpi(where), options.patience_s, number));
+#else
+  throw Error("mpi_world", where, "graphsink::ranks was built without MPI",
+              "use world() and start the ranks by torchrun or srun; or build with MPI, on Debian: apt-get install "
+              "libopenmpi-dev openmpi-bin",
+              ErrorCode::unavailable);
+#endif
+}
+
+Comm world(const WorldOptions& options, Where where) {
+  expect_patience("world", options.patience_s, where);
+  const Launch launch = launch_of_process(where);
+  if (launch.kind == Launch::Kind::mpi) return mpi_world(options, where);
+  if (launch.kind == Launch::Kind::alone) return one_rank();
+#ifdef GRAPHSINK_ZEROMQ
+  const int number = next_number();
+  Comm comm(world_group(open_tcp(launch, options.patience_s, where), options.patience_s, number));
+  comm.group()->all_texts("", {"world", where});  // nobody begins before all can be reached
+  return comm;
+#else
+  throw Error("world", where,
+              "the environment variables name " + std::to_string(launch.size) +
+                  " ranks, and graphsink::ranks was built without ZeroMQ, by which such ranks exchange values",
+              "start them by mpirun; or build with ZeroMQ, on Debian: apt-get install libzmq3-dev cppzmq-dev",
+              ErrorCode::unavailable);
+#endif
+}
+
+}  // namespace graphsink

@@ -1,0 +1,134 @@
+// How a process learns with whom it was started: a table of environment variables. And a start by such variables that
+// wrong_starts.py makes go wrong.
+#include "ranks/launch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "graphsink/graphsink.h"
+#include "graphsink/ranks.h"
+
+namespace graphsink::testing {
+namespace launch_test {
+
+using Set = std::map<std::string, std::string>;
+
+Launch launch(const Set& set, bool mpi_runs = false) {
+  return launch_of(
+      [&](const char* name) {
+        const auto found = set.find(name);
+        return found == set.end() ? nullptr : found->second.c_str();
+      },
+      mpi_runs, Where());
+}
+
+// "rank 1 of 4, local 1, at node7:29501", "mpi" or "alone".
+std::string described(const Launch& launch) {
+  if (launch.kind == Launch::Kind::alone) return "alone";
+  if (launch.kind == Launch::Kind::mpi) return "mpi";
+  return "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.size) + ", local " +
+         std::to_string(launch.local_rank) + ", at " + launch.host + ":" + std::to_string(launch.port);
+}
+
+const Set kTorchrun{
+    {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}};
+const Set kSlurm{{"SLURM_PROCID", "2"},
+                 {"SLURM_NTASKS", "3"},
+                 {"SLURM_LOCALID", "0"},
+                 {"MASTER_ADDR", "node7"},
+                 {"MASTER_PORT", "29500"}};
+
+Set with(Set set, const Set& further) {
+  for (const auto& [name, value] : further) set[name] = value;
+  return set;
+}
+
+TEST(Launch, IsFoundInTheVariables) {
+  struct Row {
+    const char* what;
+    Set set;
+    std::string expected;
+  };
+  const Row rows[] = {
+      {"nothing", {}, "alone"},
+      {"torchrun", kTorchrun, "rank 1 of 4, local 1, at node7:29501"},
+      {"another port", with(kTorchrun, {{"GRAPHSINK_PORT", "7"}}), "rank 1 of 4, local 1, at node7:7"},
+      {"a port without torchrun's", with(kTorchrun, {{"MASTER_PORT", ""}, {"GRAPHSINK_PORT", "65535"}}),
+       "rank 1 of 4, local 1, at node7:65535"},
+      {"no local rank", with(kTorchrun, {{"LOCAL_RANK", ""}}), "rank 1 of 4, local -1, at node7:29501"},
+      {"one process", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, "alone"},
+      {"srun", kSlurm, "rank 2 of 3, local 0, at node7:29501"},
+      {"one process by srun", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, "alone"},
+      {"a shell of Slurm", {{"SLURM_NTASKS", "4"}}, "alone"},
+      {"torchrun by srun", with(with(kSlurm, kTorchrun), {{"PMIX_RANK", "0"}}), "rank 1 of 4, local 1, at node7:29501"},
+      {"mpirun", {{"OMPI_COMM_WORLD_SIZE", "2"}}, "mpi"},
+      {"mpirun in the script of sbatch", with(kSlurm, {{"OMPI_COMM_WORLD_SIZE", "2"}}), "mpi"},
+      {"torchrun by mpirun", with(kTorchrun, {{"OMPI_COMM_WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}}),
+       "rank 1 of 4, local 1, at node7:29501"},
+      {"mpiexec of MPICH", {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}, "mpi"},
+      {"srun of programs with MPI", {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "3"}, {"PMIX_RANK", "2"}}, "mpi"},
+      {"srun with an address", with(kSlurm, {{"PMIX_RANK", "2"}}), "rank 2 of 3, local 0, at node7:29501"},
+  };
+  for (const Row& row : rows) EXPECT_EQ(described(launch(row.set)), row.expected) << row.what;
+  EXPECT_EQ(described(launch({}, true)), "mpi");
+  EXPECT_EQ(described(launch(kTorchrun, true)), "mpi");
+}
+
+TEST(Launch, RefusesWhatContradictsItself) {
+  struct Row {
+    Set set;
+    const char* problem;
+    const char* remedy;
+  };
+  const Row rows[] = {
+      {with(kTorchrun, {{"RANK", "one"}}), "RANK is \"one\"", "a number, 0 or more"},
+      {with(kTorchrun, {{"RANK", "-1"}}), "RANK is \"-1\"", "a number, 0 or more"},
+      {with(kTorchrun, {{"RANK", "4"}}), "RANK is 4, and WORLD_SIZE is 4", "from 0"},
+      {with(kTorchrun, {{"WORLD_SIZE", "0"}}), "WORLD_SIZE is \"0\"", "a number, 1 or more"},
+      {with(kTorchrun, {{"WORLD_SIZE", "4 "}}), "WORLD_SIZE is \"4 \"", "a number, 1 or more"},
+      {with(kTorchrun, {{"WORLD_SIZE", "9999999999"}}), "WORLD_SIZE is \"9999999999\"", "a number, 1 or more"},
+      {with(kTorchrun, {{"WORLD_SIZE", ""}}), "RANK is set, and WORLD_SIZE is not", "both"},
+      {with(kTorchrun, {{"RANK", ""}}), "WORLD_SIZE is set, and RANK is not", "both"},
+      {with(kTorchrun, {{"LOCAL_RANK", "x"}}), "LOCAL_RANK is \"x\"", "a number, 0 or more"},
+      {with(kTorchrun, {{"MASTER_ADDR", ""}}), "MASTER_ADDR is not set", "scontrol show hostnames | head -1"},
+      {with(kTorchrun, {{"MASTER_PORT", ""}}), "MASTER_PORT is not set", "MASTER_PORT=29500"},
+      {with(kTorchrun, {{"MASTER_PORT", "65535"}}), "MASTER_PORT is \"65535\"", "1 to 65534"},
+      {with(kTorchrun, {{"GRAPHSINK_PORT", "http"}}), "GRAPHSINK_PORT is \"http\"", "1 to 65535"},
+      {with(kSlurm, {{"MASTER_ADDR", ""}}), "SLURM_NTASKS is 3, and the environment variable MASTER_ADDR is not set",
+       "unset SLURM_NTASKS"},
+      {with(kSlurm, {{"SLURM_PROCID", "3"}}), "SLURM_PROCID is 3, and SLURM_NTASKS is 3", "from 0"},
+  };
+  for (const Row& row : rows) {
+    try {
+      ADD_FAILURE() << row.problem << ": taken as " << described(launch(row.set));
+    } catch (const Error& e) {
+      EXPECT_NE(e.problem().find(row.problem), std::string::npos) << e.what();
+      EXPECT_NE(e.remedy().find(row.remedy), std::string::npos) << e.what();
+      EXPECT_EQ(e.op(), "world");
+    }
+  }
+}
+
+// Run alone, by wrong_starts.py. Prints what world() throws, or the sum of 1 over all ranks.
+TEST(Start, DISABLED_SaysWhatItThrows) {
+  try {
+    const Comm comm = graphsink::world({.patience_s = 2});
+    Eager eager;
+    const Value sum = all_reduce(eager.tensor(Tensor::scalar(1.0f)), comm);
+    std::cout << "<rank " + std::to_string(comm.rank()) + ": sum " +
+                     std::to_string(static_cast<int>(Eager::read(sum).at(0))) + ">\n"
+              << std::flush;
+  } catch (const Error& e) {
+    const char* rank = std::getenv("RANK");
+    std::cout << "<rank " + std::string(rank == nullptr ? "" : rank) + ": " + std::string(to_string(e.code())) + ": " +
+                     e.what() + ">\n"
+              << std::flush;
+  }
+}
+
+}  // namespace launch_test
+}  // namespace graphsink::testing
