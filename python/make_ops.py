@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the bindings of all functions that a header of ops declares, with the comments of the header as docstrings.
 
-    make_ops.py HEADER... --output FILE.cpp --function NAME
+    make_ops.py HEADER... --output FILE.cpp [--function NAME] [--options-of HEADER...] [--without-gil]
 
 Options structs become keyword arguments with the defaults of their members, `Placement placement` the keyword `on`. A
 declaration that it cannot translate ends the program, so that no public op is without a binding.
@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass, field
 
 # Functions that are methods or operators in Python, or have no use there.
-LEFT_OUT = {"keep": "bound by hand"}
+LEFT_OUT = {"keep": "bound by hand", "average": "takes trees: graphsink/ranks.py"}
 VALUE_STRUCTS = ("TopK", "Sorted", "BatchNorm", "Padded", "Unique")
 
 
@@ -128,10 +128,10 @@ def parse(path: pathlib.Path) -> Header:
 
 
 class Writer:
-    """Writes the binding of one function."""
+    """Writes the binding of one function. `waits`: it may wait for other processes, and other Python threads run then."""
 
-    def __init__(self, function: Function, structs: dict[str, list[Parameter]]):
-        self.function, self.structs = function, structs
+    def __init__(self, function: Function, structs: dict[str, list[Parameter]], waits: bool):
+        self.function, self.structs, self.waits = function, structs, waits
         self.signature: list[str] = []
         self.call: list[str] = []
         self.arguments: list[str] = []
@@ -162,7 +162,10 @@ class Writer:
 
     def parameter(self, p: Parameter) -> None:
         kind = p.type.removeprefix("const ").removesuffix("&").strip()
-        if kind == "Arg":
+        if kind == "Arg" and self.waits:
+            self.add("const Operand&", p.name, f"{p.name}_arg")
+            self.prelude.append(f"    const Arg {p.name}_arg = {p.name}.operand(where);")
+        elif kind == "Arg":
             self.add("const Operand&", p.name, f"{p.name}.operand(where)")
         elif kind == "std::vector<Arg>":
             self.add("const std::vector<Operand>&", p.name, f"operands({p.name}, where)")
@@ -187,7 +190,7 @@ class Writer:
             for member in self.structs[kind]:
                 self.add_member(kind, member)
             self.call.append("options")
-        elif kind in VALUE_STRUCTS or kind == "Value":
+        elif kind in VALUE_STRUCTS or kind in ("Value", "Comm"):
             self.add(f"const {kind}&", p.name, p.name)
         elif kind in ("int", "bool", "double", "std::int64_t", "DType") or kind.startswith("std::vector<"):
             default = p.default
@@ -201,11 +204,11 @@ class Writer:
     def text(self) -> str:
         for p in self.function.parameters:
             self.parameter(p)
-        uses_where = any("where" in passed for passed in self.call)
+        uses_where = any("where" in passed for passed in self.call + self.prelude)
         extras = self.arguments + (["nb::kw_only()"] + self.keywords if self.keywords else [])
         comment = self.function.comment
         body = ["    const Where where = here();"] if uses_where else []
-        body += self.prelude
+        body += self.prelude + (["    const WithoutGil others_run;"] if self.waits else [])
         name = self.function.name
         body.append(f"    return graphsink::{name}({', '.join(self.call)});")
         extra = "".join(f", {e}" for e in extras)
@@ -227,17 +230,21 @@ def main() -> None:
     parser.add_argument("headers", nargs="+", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--function", default="bind_ops", help="name of the C++ function that binds them")
+    parser.add_argument("--options-of", nargs="+", type=pathlib.Path, default=[],
+                        help="headers of which only the structs of options are used")
+    parser.add_argument("--without-gil", action="store_true", help="other Python threads run during the calls")
     options = parser.parse_args()
     text = ["// Made by make_ops.py from the headers that declare the ops. Do not change it here.", '#include "bindings.h"',
-            "", "namespace graphsink::python {", ""]
+            *(f'#include "graphsink/{path.name}"' for path in options.headers), "", "namespace graphsink::python {", ""]
     headers = [parse(path) for path in options.headers]
-    structs = {name: members for header in headers for name, members in header.structs.items()}
+    structs = {name: members for header in [*headers, *map(parse, options.options_of)] for name, members in header.structs.items()}
     remarks = {name: text for header in headers for name, text in header.remarks.items()}
-    body = [bind_struct(name, members, remarks[name]) for name, members in structs.items() if name in VALUE_STRUCTS]
+    body = [bind_struct(name, members, remarks[name]) for name, members in structs.items()
+            if name in VALUE_STRUCTS and name in remarks]
     for header in headers:
         if not header.functions:
             sys.exit("make_ops.py: a header declares no op")
-        body += [Writer(f, structs).text() for f in header.functions if f.name not in LEFT_OUT]
+        body += [Writer(f, structs, options.without_gil).text() for f in header.functions if f.name not in LEFT_OUT]
     # A compiler takes less time and memory for several functions of a moderate size.
     pieces = [body[i:i + 24] for i in range(0, len(body), 24)]
     for number, piece in enumerate(pieces):

@@ -1,7 +1,7 @@
 """The graph or the Eager that the current task builds with."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from weakref import WeakSet, WeakValueDictionary
@@ -12,15 +12,20 @@ from graphsink import _core
 graphs: WeakValueDictionary[int, _core.Graph] = WeakValueDictionary()
 programs: WeakSet[_core.Program] = WeakSet()
 
+# Given all programs when the interpreter begins to end: whether nobody must wait for their steps. graphsink.ranks sets it.
+leave_steps: Callable[[list[_core.Program]], bool] = lambda all_programs: False
+
 _graph: ContextVar[_core.Graph | None] = ContextVar("graphsink_graph", default=None)
 _eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=None)
 
 
 def wait_for_programs() -> None:
     """Called before the interpreter ends: functions of host ops cannot run behind that."""
-    for program in list(programs):
-        with suppress(Exception):  # a failed step that nobody asked for, or a child of fork()
-            program.sync()
+    known = list(programs)
+    if not leave_steps(known):
+        for program in known:
+            with suppress(Exception):  # a failed step that nobody asked for, or a child of fork()
+                program.sync()
     _core.end_python()
 
 

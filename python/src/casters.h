@@ -24,17 +24,18 @@ namespace nb = nanobind;
 
 namespace graphsink::python {
 
-// An operand of an op as Python gives it: a Value, a Variable or a number. Borrowed for the call.
+// An operand of an op as Python gives it: a Value, a Variable or a number. Borrowed for the call. What is
+// GRAPHSINK_PUBLIC here is called by the other module of the package, graphsink._ranks.
 struct Operand {
   nb::handle object;
   // Throws TypeError for an object that is none of these.
-  Arg arg(const Where& where) const;
+  GRAPHSINK_PUBLIC Arg arg(const Where& where) const;
   // The same for an op. While a function is traced, a Variable becomes a Value of its graph, so that ops of Variables
   // alone know their graph.
-  Arg operand(const Where& where) const;
+  GRAPHSINK_PUBLIC Arg operand(const Where& where) const;
 };
 std::vector<Arg> args(const std::vector<Operand>& operands, const Where& where);
-std::vector<Arg> operands(const std::vector<Operand>& operands, const Where& where);
+GRAPHSINK_PUBLIC std::vector<Arg> operands(const std::vector<Operand>& operands, const Where& where);
 
 // A number of Python's or NumPy's, which may be an array without axes; empty for any other object.
 std::optional<Arg> number_of(nb::handle object, const Where& where);

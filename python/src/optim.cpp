@@ -2,6 +2,7 @@
 #include <nanobind/stl/function.h>
 
 #include "bindings.h"
+#include "optimizers.h"
 
 namespace graphsink::python {
 
@@ -11,28 +12,6 @@ namespace {
 std::optional<Arg> optional_arg(nb::handle object, const Where& where) {
   if (object.is_none()) return {};
   return Operand{object}.arg(where);
-}
-
-std::vector<ParameterGroup> groups_of(nb::handle list, const Where& where) {
-  std::vector<ParameterGroup> groups;
-  for (nb::handle each : list) {
-    ParameterGroup group;
-    group.parameters = nb::cast<std::vector<Variable>>(each[0]);
-    group.lr = optional_arg(each[1], where);
-    group.weight_decay = optional_arg(each[2], where);
-    groups.push_back(std::move(group));
-  }
-  return groups;
-}
-
-using NormOfAll = std::function<Value(const Value&)>;
-
-GradientOptions gradient_options(nb::handle clip_norm, int accumulate, const std::optional<LossScale>& scale,
-                                 const NormOfAll& norm_of_all, const Where& where) {
-  return {.clip_norm = Operand{clip_norm}.arg(where),
-          .accumulate = accumulate,
-          .loss_scale = scale,
-          .norm_of_all = norm_of_all};
 }
 
 // None for what an optimizer does not have.
@@ -166,6 +145,26 @@ void bind_schedules(nb::module_& m) {
 }
 
 }  // namespace
+
+std::vector<ParameterGroup> groups_of(nb::handle list, const Where& where) {
+  std::vector<ParameterGroup> groups;
+  for (nb::handle each : list) {
+    ParameterGroup group;
+    group.parameters = nb::cast<std::vector<Variable>>(each[0]);
+    group.lr = optional_arg(each[1], where);
+    group.weight_decay = optional_arg(each[2], where);
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+GradientOptions gradient_options(nb::handle clip_norm, int accumulate, const std::optional<LossScale>& scale,
+                                 const NormOfAll& norm_of_all, const Where& where) {
+  return {.clip_norm = Operand{clip_norm}.arg(where),
+          .accumulate = accumulate,
+          .loss_scale = scale,
+          .norm_of_all = norm_of_all};
+}
 
 void bind_optimizers(nb::module_& m) {
   bind_optimizer(m);

@@ -8,8 +8,8 @@
 namespace graphsink::python {
 
 // The line of the innermost Python frame that is not of this package, in the scope of the calling thread; no place if
-// there is no such frame. Needs the GIL.
-Where here();
+// there is no such frame. Needs the GIL. The other module of the package, graphsink._ranks, calls it, too.
+GRAPHSINK_PUBLIC Where here();
 
 // Files whose names begin with `folder` belong to this package. Called once, when the package is imported.
 void set_package_folder(std::string_view folder);

@@ -13,13 +13,19 @@ import graphsink as gs
 from expected import SOURCES, make_ops
 from headers import Declared, declared
 
+try:
+    from graphsink import ranks
+except ImportError:
+    ranks = None  # NOT CHECKED: ranks.h, in a build without MPI
+
 split_commas = make_ops().split_commas
 
 # Headers for ops, kernels and devices that are written in C++, and for what only C++ needs.
 HEADERS_OF_CPP = {
-    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h", "ranks.h",
+    "attrs.h", "axis_map.h", "body.h", "cuda.h", "device_functions.h", "external.h", "field_io.h", "file_op.h", "fields.h", "half.h", "kernel.h", "key.h", "op.h",
     "step_block.h", "stream.h", "version.h"}
-HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h") if path.name not in HEADERS_OF_CPP)
+HEADERS = sorted(path.name for path in (SOURCES / "include" / "graphsink").glob("*.h")
+                 if path.name not in HEADERS_OF_CPP and (ranks or path.name != "ranks.h"))
 
 KEYWORDS = "its members are keyword arguments"
 LEFT_OUT = {
@@ -37,7 +43,7 @@ LEFT_OUT = {
     "random_flip": "NumPy", "crop": "NumPy", "random_crop": "NumPy", "idle_share": "LoaderReport.idle_share",
     "workers_to_keep_up": "LoaderReport.workers_to_keep_up"}
 CLASSES = {"Value", "Variable", "Graph", "Program", "Eager", "Tensor", "Loader", "SampleOrder", "Source", "Bucket", "Where", "Error", "SinkCache",
-           "StreamLoader"}
+           "StreamLoader", "Comm"}
 HANDLE = "a handle of C++"
 LEFT_OUT_MEMBERS = {
     "Value.type": "dtype and shape", "Value.valid": HANDLE, "Value.graph": HANDLE, "Value.node": HANDLE, "Value.output": HANDLE,
@@ -54,6 +60,8 @@ LEFT_OUT_MEMBERS = {
     "StagedSlices.size": "len()", "StagedSlices.type": "dtype and shape", "StagedSlices.bytes": "slice()",
     "NewDim.kept": "made by keep() alone", "Placement.kind": "repr()", "Placement.device": "repr()", "Dim.bucket": "repr()",
     "Bucket.is_every_size": "repr()"}
+if ranks:
+    LEFT_OUT_MEMBERS["Comm.group"] = HANDLE
 # Names that another change brings. It takes them out of this list, as a name that is there must not stand in it.
 COMING: set[str] = set()
 
@@ -74,6 +82,9 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "SortOptions": (gs.sort, {}), "CumsumOptions": (gs.cumsum, {}), "Conv2dOptions": (gs.conv2d, {}), "Pool2dOptions": (gs.max_pool2d, {}),
     "CrossEntropyOptions": (gs.cross_entropy, {}), "AttentionOptions": (gs.attention, {}), "TopPOptions": (gs.sample_top_p, {}),
     "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {}), "ImageOptions": (gs.image_folder_source, {})}
+if ranks:
+    OPTIONS |= {"WorldOptions": (ranks.mpi_world, {}), "NcclOptions": (ranks.nccl_world, {}), "AllReduceOptions": (ranks.all_reduce, {}),
+                "AverageOptions": (ranks.average, {})}
 # Where Python says it in another way.
 OTHER_DEFAULTS = {"progress": True}
 # What C++ refuses to leave out when it runs, Python refuses when it is called.
@@ -122,7 +133,11 @@ def all_declared() -> dict[str, Declared]:
 
 
 def has(name: str) -> bool:
-    found: Any = gs
+    """Whether the package has it, or its module for ranks."""
+    return is_in(gs, name) or is_in(ranks, name)
+
+
+def is_in(found: Any, name: str) -> bool:
     for part in name.split("."):
         if not hasattr(found, part):
             return False
@@ -161,7 +176,7 @@ def test_members_have_bindings(header: str) -> None:
 def is_annotated(member: str) -> bool:
     """Fields of dataclasses, and attributes that __init__() sets."""
     name, _, attribute = member.partition(".")
-    of = getattr(gs, name)
+    of = getattr(gs if is_in(gs, name) else ranks, name)
     return attribute in getattr(of, "__annotations__", {}) or attribute in keywords(of.__init__)
 
 
@@ -199,8 +214,7 @@ def test_options_of_optimizers_are_the_same_for_apply() -> None:
 def test_public_names_have_docstrings() -> None:
     """Of Python's names that no list of C++ has, too. What only the package calls is not public."""
     missing = []
-    for name in dir(gs):
-        found = getattr(gs, name)
+    for name, found in [*vars(gs).items(), *vars(ranks or gs).items()]:
         if name.startswith("_") or not str(getattr(found, "__module__", "")).startswith("graphsink") or isinstance(found, enum.Enum):
             continue
         if callable(found) and not said(found):

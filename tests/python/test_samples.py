@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 import graphsink as gs
+from test_ranks import is_built
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[2] / "samples" / "python"
 ARGUMENTS = {"text.py": ["--steps", "2"], "train_mnist.py": ["--steps", "20"]}
 EXPECTED = {"first.py": "begin_step", "text.py": "loss ", "train_mnist.py": "test accuracy", "data.py": "iterable of batches",
-            "python_op.py": "loss 0.", "three_programs.py": "side effects"}
+            "python_op.py": "loss 0.", "ranks.py": "1 ranks, 200 steps: loss", "three_programs.py": "side effects"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.glob("*.py")))
 def test_a_sample_runs(name, tmp_path):
     """On the CPU: what a device of software takes is of no interest here."""
+    if name == "ranks.py" and not is_built:
+        pytest.skip("NOT CHECKED: graphsink.ranks was not built")
     environment = {**os.environ, "GS_EMU_DEVICES": "0", "GRAPHSINK_DATA": str(tmp_path)}
     done = subprocess.run([sys.executable, SAMPLES / name, *ARGUMENTS.get(name, [])], capture_output=True, text=True, timeout=300,
                           env=environment, cwd=tmp_path)

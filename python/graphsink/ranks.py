@@ -1,0 +1,84 @@
+"""Ranks: processes that run one program together, each on data of its own, and exchange values by collectives, which are ops
+of the graph.
+
+    from graphsink import ranks
+
+    comm = ranks.mpi_world()                                   # started by mpirun -n 4 python train.py
+    ranks.broadcast_variables([w, b], comm)                    # all ranks begin with the values of rank 0
+    gradients = ranks.average(gs.grad(loss, [w, b]), comm)
+    gs.apply(gs.Adamw(lr=1e-3), [w, b], gradients)             # data-parallel: all ranks make one update
+    return {"loss": ranks.all_reduce(loss, comm, reduction=ranks.Reduction.mean)}
+
+All ranks build the same collectives, in the same order, and run the same steps; docs/ranks.md says what else they have in
+common, and what is checked. Calls that wait for other ranks let other Python threads run.
+
+A process that ends by an exception which nobody catches, or by sys.exit() with a status that is not 0, does not wait for the
+other ranks, and mpirun ends these. One that ends in order waits for them where MPI is finalised.
+"""
+from __future__ import annotations
+
+import dataclasses as _dataclasses
+import sys as _sys
+from typing import Any as _Any
+
+from graphsink import _context, _core, _optim, _trees
+
+try:
+    from graphsink import _ranks  # type: ignore[attr-defined, unused-ignore]
+    from graphsink._ranks import *  # type: ignore[import-not-found, unused-ignore]
+    from graphsink._ranks import Comm  # type: ignore[import-not-found, unused-ignore]
+except ImportError as _error:
+    raise ImportError(
+        "this package was built without graphsink.ranks; install MPI (on Debian: apt-get install libopenmpi-dev openmpi-bin), and "
+        f"the package again, from its sources: pip install . --config-settings=cmake.define.GRAPHSINK_RANKS=ON ({_error})",
+        name="graphsink._ranks") from _error
+
+# What this module calls, and no user.
+for _name in ("apply_sharded_adamw", "apply_sharded_sgd", "average_values", "broadcast_variable_list", "has_other_ranks", "leave"):
+    globals().pop(_name, None)
+
+_BUCKET_BYTES = 4 << 20
+
+
+def average(values: _Any, comm: Comm, *, bucket_bytes: int = _BUCKET_BYTES) -> _Any:
+    """The means of each of these values over all ranks, for gradients: each is what one rank would compute of the mean loss of
+    all data, if every rank has as much of it. `values` is a tree of Values, as grad() gives it, and so is the result.
+
+    Tensors of one dtype are put together for one exchange, as long as they have no more than bucket_bytes together; a larger one
+    is exchanged alone."""
+    return _trees.like(values, iter(_ranks.average_values(_trees.leaves(values), comm, bucket_bytes)))
+
+
+def apply_sharded(options: _optim.Sgd | _optim.Adamw, parameters: _Any, gradients: _Any, comm: Comm, *,
+                  bucket_bytes: int = _BUCKET_BYTES) -> _core.Optimizer:
+    """apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each has one
+    part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et al. 2020, "ZeRO",
+    stage 1). Parameters have the same bits, except that a norm, of clip_norm or a loss scale, may differ in the last bits.
+
+    `gradients` are those of this rank, not averaged: a tree with one Value for each parameter, in their order. Of a parameter,
+    rank r has "<parameter>.shard<r>", which begins with the value that the parameter has now: call broadcast_variables() before,
+    and whoever overwrites the parameter later must overwrite the shards, too. Each rank saves Optimizer.variables() in a
+    checkpoint of its own, which only a group of as many ranks can read."""
+    given = [getattr(options, field.name) for field in _dataclasses.fields(options)]
+    bind = _ranks.apply_sharded_sgd if isinstance(options, _optim.Sgd) else _ranks.apply_sharded_adamw
+    made: _core.Optimizer = bind(_trees.leaves(gradients), _optim._groups(parameters), comm, bucket_bytes, *given)
+    return made
+
+
+def broadcast_variables(variables: _Any, comm: Comm, root: int = 0) -> None:
+    """Writes the values that rank `root` has to the Variables of all ranks, a tree of them, before the first step. Waits for all
+    ranks. Raises Error where a rank has other types, and if a rank does not come."""
+    _ranks.broadcast_variable_list(_optim._variables(variables), comm, root)
+
+
+def _leave_steps(programs: list[_core.Program]) -> bool:
+    """Where the process ends by an exception, its programs are left as they are: their steps may wait for other ranks, and other
+    ranks for this one."""
+    if not _ranks.has_other_ranks() or not hasattr(_sys, "last_value") or hasattr(_sys, "ps1"):
+        return False
+    for program in programs:
+        _ranks.leave(program)
+    return True
+
+
+_context.leave_steps = _leave_steps
