@@ -25,17 +25,17 @@ from graphsink import _context, _core, _optim, _trees
 
 try:
     from graphsink import _ranks  # type: ignore[attr-defined, unused-ignore]
-    from graphsink._ranks import *  # type: ignore[import-not-found, unused-ignore]
-    from graphsink._ranks import Comm  # type: ignore[import-not-found, unused-ignore]
+    from graphsink._ranks import (  # type: ignore[import-not-found, unused-ignore]
+        Comm as Comm, Reduction as Reduction, all_gather as all_gather, all_reduce as all_reduce, all_to_all as all_to_all,
+        broadcast as broadcast, cross_entropy_parallel as cross_entropy_parallel, enter_parallel as enter_parallel,
+        leave_parallel as leave_parallel, mpi_world as mpi_world, nccl_world as nccl_world, one_rank as one_rank,
+        reduce_scatter as reduce_scatter, send_receive as send_receive
+    )
 except ImportError as _error:
     raise ImportError(
         "this package was built without graphsink.ranks; install MPI (on Debian: apt-get install libopenmpi-dev openmpi-bin), and "
         f"the package again, from its sources: pip install . --config-settings=cmake.define.GRAPHSINK_RANKS=ON ({_error})",
         name="graphsink._ranks") from _error
-
-# What this module calls, and no user.
-for _name in ("apply_sharded_adamw", "apply_sharded_sgd", "average_values", "broadcast_variable_list", "has_other_ranks", "leave"):
-    globals().pop(_name, None)
 
 _BUCKET_BYTES = 4 << 20
 
