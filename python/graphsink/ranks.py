@@ -3,7 +3,7 @@ of the graph.
 
     from graphsink import ranks
 
-    comm = ranks.mpi_world()                                   # started by mpirun -n 4 python train.py
+    comm = ranks.world()                                       # started by mpirun -n 4 python train.py, torchrun or srun
     ranks.broadcast_variables([w, b], comm)                    # all ranks begin with the values of rank 0
     gradients = ranks.average(gs.grad(loss, [w, b]), comm)
     gs.apply(gs.Adamw(lr=1e-3), [w, b], gradients)             # data-parallel: all ranks make one update
@@ -18,6 +18,8 @@ other ranks, and mpirun ends these. One that ends in order waits for them where 
 from __future__ import annotations
 
 import dataclasses as _dataclasses
+import os as _os
+import pathlib as _pathlib
 import sys as _sys
 from typing import Any as _Any
 
@@ -28,13 +30,14 @@ try:
     from graphsink._ranks import (  # type: ignore[import-not-found, unused-ignore]
         Comm as Comm, Reduction as Reduction, all_gather as all_gather, all_reduce as all_reduce, all_to_all as all_to_all,
         broadcast as broadcast, cross_entropy_parallel as cross_entropy_parallel, enter_parallel as enter_parallel,
-        leave_parallel as leave_parallel, mpi_world as mpi_world, nccl_world as nccl_world, one_rank as one_rank,
-        reduce_scatter as reduce_scatter, send_receive as send_receive
+        leave_parallel as leave_parallel, mpi_world as mpi_world, nccl_world as nccl_world,
+        newest_sharded_checkpoint as newest_sharded_checkpoint, one_rank as one_rank, reduce_scatter as reduce_scatter,
+        send_receive as send_receive, world as world
     )
 except ImportError as _error:
     raise ImportError(
-        "this package was built without graphsink.ranks; install MPI (on Debian: apt-get install libopenmpi-dev openmpi-bin), and "
-        f"the package again, from its sources: pip install . --config-settings=cmake.define.GRAPHSINK_RANKS=ON ({_error})",
+        "this package was built without graphsink.ranks; install MPI or ZeroMQ (on Debian: apt-get install libopenmpi-dev "
+        f"openmpi-bin, or libzmq3-dev cppzmq-dev), and the package again, from its sources: pip install . --config-settings=cmake.define.GRAPHSINK_RANKS=ON ({_error})",
         name="graphsink._ranks") from _error
 
 _BUCKET_BYTES = 4 << 20
@@ -58,10 +61,31 @@ def apply_sharded(options: _optim.Sgd | _optim.Adamw, parameters: _Any, gradient
     `gradients` are those of this rank, not averaged: a tree with one Value for each parameter, in their order. Of a parameter,
     rank r has "<parameter>.shard<r>", which begins with the value that the parameter has now: call broadcast_variables() before,
     and whoever overwrites the parameter later must overwrite the shards, too. Each rank saves Optimizer.variables() in a
-    checkpoint of its own, which only a group of as many ranks can read."""
+    checkpoint of its own: in train(), in the folder of shard_folder(). reshard() makes those for another number of ranks."""
     given = [getattr(options, field.name) for field in _dataclasses.fields(options)]
     bind = _ranks.apply_sharded_sgd if isinstance(options, _optim.Sgd) else _ranks.apply_sharded_adamw
     made: _core.Optimizer = bind(_trees.leaves(gradients), _optim._groups(parameters), comm, bucket_bytes, *given)
+    return made
+
+
+def reshard(checkpoints: list[_core.Checkpoint], variables: _Any) -> _core.Checkpoint:
+    """The checkpoint of this rank, for restore(), made from those of all ranks that saved one step, in the order of the ranks: for
+    a training with apply_sharded() that goes on with another number of ranks, or as a single one with apply(), or the other way
+    round. `variables` are those of the program that goes on: program.variables. Tensors that no Variable takes stay in the
+    result. Raises Error for checkpoints of different steps, and where shards are missing or have other sizes."""
+    made: _core.Checkpoint = _ranks.reshard_variables(checkpoints, _optim._variables(variables))
+    return made
+
+
+def shard_folder(folder: str | _os.PathLike[str], comm: Comm, variables: _Any) -> _pathlib.Path:
+    """The folder of this rank for train(), "<folder>/rank<r>-of-<size>", which is made if it is not there. All ranks call it, with
+    a folder that all machines share, between compile() and train(), with program.variables.
+
+    All ranks then go on from the newest step that all ranks have saved, with as many ranks as now or another number; newer files in
+    this rank's folder are removed. Let ranks write with in_background=False, so that none leaves out a file that others have.
+    Raises Error on all ranks where one of them cannot read or write, where they see different files, and where there are files,
+    but none of a step that all have."""
+    made: _pathlib.Path = _ranks.shard_folder_of(folder, comm, _optim._variables(variables))
     return made
 
 

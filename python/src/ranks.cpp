@@ -3,6 +3,7 @@
 #include "graphsink/ranks.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -60,6 +61,13 @@ void bind_world(nb::module_& m, const char* name, World world, const char* text)
 }
 
 void bind_worlds(nb::module_& m) {
+  bind_world(
+      m, "world", &world,
+      "All processes that were started together: by mpirun, as torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK, "
+      "MASTER_ADDR, MASTER_PORT), or by srun; one rank if nothing of that was used (docs/ranks.md).\n\nAll of them "
+      "must call it, each time with an equal patience: how many seconds a rank waits for the others before it raises "
+      "Error, also in this call if they were not started by MPI. Waits for all processes, without the GIL. Raises "
+      "Error for variables that do not fit together.");
   bind_world(
       m, "mpi_world", &mpi_world,
       "All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was "
@@ -157,6 +165,27 @@ void bind_of_trees(nb::module_& m) {
     const WithoutGil others_run;
     broadcast_variables(variables, comm, root, where);
   });
+  m.def("reshard_variables", [](const std::vector<Checkpoint>& of_ranks, const std::vector<Variable>& variables) {
+    const Where where = here();
+    const WithoutGil others_run;
+    return reshard(of_ranks, variables, where);
+  });
+  m.def("shard_folder_of", [](const FilePath& folder, const Comm& comm, const std::vector<Variable>& variables) {
+    const Where where = here();
+    const WithoutGil others_run;
+    return shard_folder(folder.path, comm, variables, where);
+  });
+  m.def(
+      "newest_sharded_checkpoint",
+      [](const FilePath& folder) {
+        const Where where = here();
+        const WithoutGil others_run;
+        return newest_sharded_checkpoint(folder.path, where);
+      },
+      nb::arg("folder"),
+      "The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in "
+      "the folder given to shard_folder(); empty if there is no file in it. Raises Error where there are files, but "
+      "none of a step that all ranks have.");
   m.def(
       "apply_sharded_sgd",
       [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, nb::handle lr,

@@ -7,7 +7,7 @@ import numpy as np
 from graphsink import ranks
 
 has_gpus = "--nccl" in sys.argv[1:]
-comm = ranks.nccl_world() if has_gpus else ranks.mpi_world()
+comm = ranks.nccl_world() if has_gpus else ranks.world()
 batch = 32 // comm.size  # of a rank
 
 # Any seed will do: all ranks begin with the values of rank 0.

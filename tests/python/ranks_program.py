@@ -15,7 +15,7 @@ import graphsink as gs
 from graphsink import ranks
 
 ROWS, STEPS = 4, 6  # rows of a rank in each step
-COMM = ranks.mpi_world(patience_s=600)
+COMM = ranks.world(patience_s=600)
 RANK, SIZE = COMM.rank, COMM.size
 FOLDER = Path(sys.argv[2])
 DEVICES = [gs.cpu(), gs.cuda(0)] if gs.cuda.is_available() else [gs.cpu()]
@@ -104,6 +104,27 @@ def check_sharded(device: gs.DeviceId) -> None:
         assert bits(model) == expected, options
         if SIZE > 1:
             assert [v.name for v in made.state][:3] == [f"{name}.shard{RANK}" for name in ("w1", "b1", "w2")]
+
+
+def check_files_of_sharded_states() -> None:
+    """A single process goes on from the files of all ranks, and each rank from its own."""
+    model, graph = two_layers(), gs.Graph()
+    ranks.apply_sharded(gs.Adamw(lr=1e-2), model, gs.grad(loss_of(model, *feeds(graph)), model), COMM)
+    program = gs.compile(graph)
+    write(program, MINE)
+    program.run(steps=STEPS)
+    folder = ranks.shard_folder(FOLDER / "states", COMM, program.variables)
+    gs.write_checkpoint(folder / "step-000000000006.safetensors", gs.snapshot(program))
+    COMM.barrier()
+    assert ranks.shard_folder(FOLDER / "states", COMM, program.variables) == folder
+    files = ranks.newest_sharded_checkpoint(FOLDER / "states")
+    assert [file.parent.name for file in files] == [f"rank{rank}-of-{SIZE}" for rank in range(SIZE)]
+
+    single, graph = two_layers(), gs.Graph()
+    gs.apply(gs.Adamw(lr=1e-2), single, gs.grad(loss_of(single, *feeds(graph)), single))
+    alone = gs.compile(graph)
+    gs.restore(alone, ranks.reshard([gs.read_checkpoint(file) for file in files], alone.variables))
+    assert bits(single) == bits(model)
 
 
 def check_dropout(device: gs.DeviceId) -> None:
@@ -272,7 +293,7 @@ def check_nccl() -> None:
         assert error.code == gs.ErrorCode.unavailable, error
     else:
         assert repr(ranks.nccl_world(device=0)) == "Comm(rank 0 of 1, cuda:0)"
-    assert raised(lambda: ranks.mpi_world(patience_s=-1)).file == __file__
+    assert raised(lambda: ranks.world(patience_s=-1)).file == __file__
 
 
 def checks() -> None:
@@ -284,6 +305,7 @@ def checks() -> None:
         check_failed_step(device)
         check_plans(device)
         check_training(device)
+    check_files_of_sharded_states()
     check_eager()
     check_groups()
     check_threads()
@@ -307,7 +329,7 @@ def raises_with_steps() -> None:
     """Its last step waits for rank 0, which does not run it."""
     graph = gs.Graph()
     x = graph.input("x", gs.f32, (2,))
-    graph.output("y", ranks.all_reduce(x, ranks.mpi_world()))
+    graph.output("y", ranks.all_reduce(x, ranks.world()))
     program = gs.compile(graph, DEVICES[-1])
     program.write("x", np.zeros(2, np.float32))
     program.run()
@@ -324,7 +346,6 @@ def is_interrupted() -> None:
 def ends_with_3() -> None:
     others_wait()
     sys.exit(3)
-
 
 
 if __name__ == "__main__":
