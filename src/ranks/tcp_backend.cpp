@@ -72,6 +72,7 @@ class TcpBackend : public RankBackend {
   }
 
   bool is_done() override {
+    if (!expected_.empty()) mesh_->receive();
     std::erase_if(expected_, [this](const Expected& expected) { return has_come(expected); });
     if (!expected_.empty()) return false;
     if (answers_ >= 0) send(std::exchange(answers_, -1), zmq::message_t());
@@ -90,6 +91,7 @@ class TcpBackend : public RankBackend {
         std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
     while (true) {
       int missing = 0;
+      mesh_->receive();
       for (int other = 0; other < size(); ++other) {
         if (other == rank_ || all[at(other)]) continue;
         if (const auto theirs = mesh_->take(key(kWords, 0, other))) {

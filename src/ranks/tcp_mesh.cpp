@@ -74,18 +74,14 @@ void TcpMesh::send(int to, const MessageKey& key, zmq::message_t message) {
 
 std::optional<zmq::message_t> TcpMesh::take(const MessageKey& key) {
   const std::lock_guard lock(mutex_);
-  try {
-    receive();
-  } catch (const zmq::error_t& e) {
-    zeromq_failed(e);
-  }
   auto found = messages_.extract(key);
   if (found.empty()) return std::nullopt;
   return std::move(found.mapped());
 }
 
-// Keeps all messages that have come. Those that do not have the token are of strangers.
-void TcpMesh::receive() {
+// Messages without the token are of strangers.
+void TcpMesh::receive() try {
+  const std::lock_guard lock(mutex_);
   for (auto parts = receive_parts(in_); !parts.empty(); parts = receive_parts(in_)) {
     MessageHead head;
     if (parts.size() != 2 || parts[0].size() < sizeof head) continue;
@@ -94,6 +90,8 @@ void TcpMesh::receive() {
     std::string group(parts[0].data<char>() + sizeof head, parts[0].size() - sizeof head);
     messages_.insert_or_assign({std::move(group), head.kind, head.number, head.from}, std::move(parts[1]));
   }
+} catch (const zmq::error_t& e) {
+  zeromq_failed(e);
 }
 
 void TcpMesh::give_up() {

@@ -42,7 +42,9 @@ class TcpMesh {
   // `key.from` is this rank. Messages lie in memory of the mesh until the other rank has them. Throws Error where the
   // library of messages refuses.
   void send(int to, const MessageKey& key, zmq::message_t message);
-  // The message, once it has come. Throws Error likewise.
+  // Keeps what has come. Throws Error likewise.
+  void receive();
+  // The message, where receive() has met it.
   std::optional<zmq::message_t> take(const MessageKey& key);
 
   // A rank does not come, so that nothing is to wait long for it when the process ends.
@@ -50,8 +52,6 @@ class TcpMesh {
   bool has_given_up() const;
 
  private:
-  void receive();
-
   const Launch launch_;
   zmq::context_t context_;
   mutable std::mutex mutex_;
