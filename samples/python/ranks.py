@@ -1,13 +1,17 @@
 """Trains the network of first.py with several processes, each on its part of every batch: mpirun -n 2 python ranks.py. Alone it
-is one rank, whose plan is that of a program without ranks. With --nccl each process has a GPU of its own."""
-import sys
+is one rank, whose plan is that of a program without ranks."""
+import argparse
 
 import graphsink as gs
 import numpy as np
 from graphsink import ranks
 
-has_gpus = "--nccl" in sys.argv[1:]
-comm = ranks.nccl_world() if has_gpus else ranks.world()
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--steps", type=int, default=400)
+parser.add_argument("--nccl", action="store_true", help="each process has a GPU of its own, between which NCCL moves the gradients")
+options = parser.parse_args()
+
+comm = ranks.nccl_world() if options.nccl else ranks.world()
 batch = 32 // comm.size  # of a rank
 
 # Any seed will do: all ranks begin with the values of rank 0.
@@ -27,13 +31,13 @@ def train(x: gs.Value = gs.feed(gs.f32, batch, 784), t: gs.Value = gs.feed(gs.i3
 
 
 any_device = gs.cuda(0) if gs.cuda.is_available() else gs.cpu()
-step = train.compile(target=gs.cuda(comm.device) if has_gpus else any_device)
+step = train.compile(target=gs.cuda(comm.device) if options.nccl else any_device)
 random = np.random.default_rng(0)
 labels = random.integers(0, 10, 6400, dtype=np.int32)
 images = (random.random((6400, 784)) + 0.3 * (labels[:, None] == np.arange(784) // 79)).astype(np.float32)
 order = gs.sample_order(6400, batch=batch, seed=1, rank=comm.rank, world=comm.size)  # of each batch this rank's samples
 loader = gs.Loader(step, {"x": images, "t": labels}, order)
-gs.train(step, loader, steps=200, steps_per_launch=50, progress=False, ends_on_interrupt=False)
+gs.train(step, loader, steps=options.steps, steps_per_launch=50, progress=False, ends_on_interrupt=False)
 if comm.rank == 0:
     losses = step.records("loss")
     print(f"{comm.size} ranks, {len(losses)} steps: loss {losses[0]:.4f} -> {losses[-1]:.4f}")

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 PROGRAM = pathlib.Path(__file__).with_name("ranks_program.py")
-SECONDS = 100  # within which every start has to end; the patience of the ranks is six times as long
+SECONDS = 200  # within which every start has to end, of which it takes about three; the patience of the ranks is longer
 # These let Open MPI start more ranks than there are cores, and as root, and work where processes may not read each other's memory.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OPENBLAS_NUM_THREADS": "1"}
@@ -48,8 +48,8 @@ def test_a_rank_that_ends_ends_all(ending, text, tmp_path):
 @needs_ranks
 def test_the_sample_trains_on_two_ranks():
     sample = pathlib.Path(__file__).resolve().parents[2] / "samples" / "python" / "ranks.py"
-    done = start(2, sample, GS_EMU_DEVICES="0")
-    assert done.returncode == 0 and done.stdout.startswith("2 ranks, 200 steps: loss"), done.stdout + done.stderr
+    done = start(2, sample, "--steps", 20, GS_EMU_DEVICES="0")
+    assert done.returncode == 0 and done.stdout.startswith("2 ranks, 20 steps: loss"), done.stdout + done.stderr
 
 
 @needs_ranks

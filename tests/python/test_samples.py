@@ -12,9 +12,9 @@ import graphsink as gs
 from test_ranks import is_built
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[2] / "samples" / "python"
-ARGUMENTS = {"text.py": ["--steps", "2"], "train_mnist.py": ["--steps", "20"]}
+ARGUMENTS = {"text.py": ["--steps", "2"], "train_mnist.py": ["--steps", "20"], "ranks.py": ["--steps", "20"]}
 EXPECTED = {"first.py": "begin_step", "text.py": "loss ", "train_mnist.py": "test accuracy", "data.py": "iterable of batches",
-            "python_op.py": "loss 0.", "ranks.py": "1 ranks, 200 steps: loss", "three_programs.py": "side effects"}
+            "python_op.py": "loss 0.", "ranks.py": "1 ranks, 20 steps: loss", "three_programs.py": "side effects"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.glob("*.py")))
