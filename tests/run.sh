@@ -150,7 +150,7 @@ run_ctest() {
 
 check_format() {
   local formatter files
-  mapfile -t files < <(find include src kernels samples profiling tests python -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+  mapfile -t files < <(find include src kernels samples profiling tests python docs -name '*.cpp' -o -name '*.h' -o -name '*.cu')
   for formatter in clang-format-14 clang-format; do
     if "$formatter" --version 2>/dev/null | grep -q 'version 14\.'; then
       gs_logged format "$formatter" --dry-run -Werror "${files[@]}"
@@ -169,6 +169,7 @@ check_scripts() {
     skip scripts 'no shellcheck (package shellcheck)'
   fi
   gs_logged results_page profiling/results_page.py --check || return 1
+  gs_logged docs.pages docs/snippets.py --check || return 1
   gs_logged structure tests/structure.py --check || return 1
   gs_logged comments tests/comments.py
 }
@@ -332,13 +333,13 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|package|documentation|headers|mutants|vector_levels|api_.*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|package|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
   else
-    gs_build cpu smoke || return 1
+    gs_build cpu smoke docs_snippets || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|package|documentation|headers|mutants|vector_levels|api_.*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|package|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
   grep -q 'documentation .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'pages of the public headers' 'doxygen is missing'
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""docs/snippets.py finds what is wrong with a page, and with what a program prints."""
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import snippets  # noqa: E402
+
+PROGRAM = """#include <a.h>
+int main() {
+  // [one]
+  first();
+  // [two]
+    second();
+  // [two]
+  // [one]
+  // [lonely]
+}
+"""
+
+
+def page(file, part, block="", end=snippets.END):
+    return "\n".join(["# Title", "", f"<!-- snippet: {file} {part} -->", block, end, "", "Text."]) + "\n"
+
+
+class Marks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "a.cpp").write_text(PROGRAM, encoding="utf-8")
+
+    def rewritten(self, text):
+        return snippets.rewritten(text, self.folder)
+
+    def test_a_part_is_written_without_its_indentation_and_without_other_marks(self):
+        new, mistakes = self.rewritten(page("a.cpp", "one", "old"))
+        self.assertEqual(mistakes, [])
+        self.assertEqual(new, page("a.cpp", "one", "\n```cpp\nfirst();\n  second();\n```\n"))
+        self.assertEqual(self.rewritten(new), (new, []))
+
+    def test_all_is_the_whole_file(self):
+        new, mistakes = self.rewritten(page("a.cpp", "all"))
+        self.assertEqual(mistakes, [])
+        self.assertIn("```cpp\n#include <a.h>\nint main() {\n  first();\n    second();\n}\n```", new)
+
+    def test_what_is_missing_is_said_with_its_line(self):
+        for text, words in [(page("b.cpp", "one"), "has no b.cpp"), (page("a.cpp", "three"), "0 lines with [three]"),
+                            (page("a.cpp", "lonely"), "1 lines with [lonely]"), (page("a.bin", "all"), "its ending"),
+                            (page("a.cpp", "one", end=""), "has no <!-- end -->"),
+                            (page("a.cpp", "one", end="") + page("a.cpp", "two"), "has no <!-- end -->")]:
+            mistakes = self.rewritten(text)[1]
+            self.assertEqual(len(mistakes), 1, mistakes)
+            self.assertTrue(mistakes[0].startswith("3: ") and words in mistakes[0], mistakes)
+
+    def test_a_block_without_a_mark_is_a_mistake(self):
+        for language in ("cpp", "python"):
+            block = f"# Title\n\n```{language}\nx\n```\n"
+            self.assertEqual(len(self.rewritten(block)[1]), 1)
+            excused = block.replace("```" + language, "<!-- not run: a fragment -->\n\n```" + language)
+            self.assertEqual(self.rewritten(excused), (excused, []))
+            self.assertEqual(len(self.rewritten(excused + block)[1]), 1)  # an excuse is for one block
+            self.assertEqual(len(self.rewritten(block.replace("```", "  ```"))[1]), 1)
+        other = "# Title\n\n```sh\nx\n```\n"
+        self.assertEqual(self.rewritten(other), (other, []))
+
+    def test_a_block_without_an_end_is_a_mistake(self):
+        self.assertEqual(self.rewritten("```sh\nx\n")[1], ["the last block has no end"])
+
+
+class Programs(unittest.TestCase):
+    def run_text(self, script, expected=None):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "a.sh"
+            program.write_text("#!/bin/sh\n" + script, encoding="utf-8")
+            os.chmod(program, os.stat(program).st_mode | stat.S_IXUSR)
+            before, snippets.SNIPPETS = snippets.SNIPPETS, pathlib.Path(folder)
+            try:
+                if expected is not None:
+                    (snippets.SNIPPETS / "a.sh.out").write_text(expected, encoding="utf-8")
+                return snippets.run([program], "a.sh")
+            finally:
+                snippets.SNIPPETS = before
+
+    def test_a_program_that_fails_is_said(self):
+        self.assertIsNone(self.run_text("exit 0"))
+        self.assertIn("ended with 3", self.run_text("exit 3"))
+
+    def test_what_it_prints_is_compared(self):
+        self.assertIsNone(self.run_text("echo 'loss 1.01,  2 steps'", "loss 1.00, 2 steps\n"))
+        self.assertIn("line 1", self.run_text("echo 'loss 1.05, 2 steps'", "loss 1.00, 2 steps\n"))
+        self.assertIn("line 1", self.run_text("echo 'loss 1.00, 3 steps'", "loss 1.00, 2 steps\n"))
+        self.assertIn("line 2", self.run_text("echo 1", "1\n2\n"))
+        self.assertIn("line 2", self.run_text("printf '1\\n2\\n'", "1\n"))
+
+    def test_it_runs_in_an_empty_folder(self):
+        self.assertIsNone(self.run_text("touch file; ls", "file\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
