@@ -13,8 +13,8 @@ file without such lines. FILE.out is what FILE prints. Any other block of C++ or
 
 usage: snippets.py --write [PAGE...]   writes the blocks of these pages, or of all
        snippets.py --check [PAGE...]   exit 1, and a line for each mistake, where a page is not what --write makes of it
-       snippets.py --run PROGRAM FILE  runs a program that was made of docs/snippets/FILE, in an empty folder; exit 1 if it
-                                       fails, or prints something else than FILE.out, where that is (decimals: within 2 %)
+       snippets.py --run PROGRAM [FILE]  runs a program in an empty folder; exit 1 if it fails, or prints something else than
+                                         docs/snippets/FILE.out, where that is (decimals: within 2 %)
 """
 import os
 import pathlib
@@ -169,8 +169,8 @@ def run(command, file):
 
 
 def main(arguments):
-    if len(arguments) == 3 and arguments[0] == "--run":
-        wrong = run([os.path.abspath(arguments[1])], arguments[2])
+    if len(arguments) in (2, 3) and arguments[0] == "--run":
+        wrong = run([os.path.abspath(arguments[1])], arguments[2] if len(arguments) == 3 else pathlib.Path(arguments[1]).name)
         if wrong:
             print(wrong, file=sys.stderr)
         return 1 if wrong else 0

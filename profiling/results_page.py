@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes profiling/results/README.md from the folders beside it, each of which profiling/gpu_check.sh --from --out wrote, and
-the block of README.md that says which claims a GPU has confirmed."""
+the block of docs/gpu.md that says which claims a GPU has confirmed."""
 
 import argparse
 import collections
@@ -14,7 +14,7 @@ from page.run import Run, table
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = PROJECT / "profiling" / "results"
 MOST_BYTES = 200_000  # of a file of results
-# The block of README.md is what stands between these lines.
+# The block of docs/gpu.md is what stands between these lines.
 BEGIN = "<!-- From here on profiling/results_page.py writes, from the folders of profiling/results. -->"
 END = "<!-- Here ends what profiling/results_page.py writes. -->"
 
@@ -61,10 +61,10 @@ def with_block(text: str, block: str) -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, epilog="exit: 0, 1 if --check finds a difference or a file is too large, 2 wrong usage")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="folder with the folders of results (default: profiling/results)")
-    parser.add_argument("--readme", type=pathlib.Path, help="file with the block to write (default: README.md of the project, and none if --results is given)")
+    parser.add_argument("--page", type=pathlib.Path, help="file with the block to write (default: docs/gpu.md, and none if --results is given)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail unless the page and the block are what they should be")
     options = parser.parse_args()
-    readme = options.readme or (PROJECT / "README.md" if options.results == RESULTS else None)
+    with_claims = options.page or (PROJECT / "docs" / "gpu.md" if options.results == RESULTS else None)
     folders = sorted(folder for folder in options.results.iterdir() if (folder / "meta.json").is_file())
     for file in sorted(file for folder in folders for file in folder.iterdir()):
         if file.stat().st_size > MOST_BYTES:
@@ -72,11 +72,11 @@ def main() -> int:
             return 1
     runs = sorted((Run(folder) for folder in folders), key=lambda run: run.meta["date"], reverse=True)
     made = {options.results / "README.md": page(runs)}
-    if readme:
-        path = os.path.relpath(options.results / "README.md", readme.parent)
-        made[readme] = with_block(readme.read_text(), claims.block(runs, path))
-        if made[readme] is None:
-            print(f"{readme} lacks the lines between which the block stands: {BEGIN} and {END}", file=sys.stderr)
+    if with_claims:
+        path = os.path.relpath(options.results / "README.md", with_claims.parent)
+        made[with_claims] = with_block(with_claims.read_text(), claims.block(runs, path))
+        if made[with_claims] is None:
+            print(f"{with_claims} lacks the lines between which the block stands: {BEGIN} and {END}", file=sys.stderr)
             return 2
     for file, text in made.items():
         if not options.check:

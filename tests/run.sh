@@ -25,10 +25,10 @@ Presets: ${presets[*]}
 
 stage            CI tier                                                 in addition with --full
 formatting       clang-format 14
-scripts          shellcheck; profiling/results/README.md and the tables
-                 of README.md are up to date; rules of structure
-                 and of comments (tests/structure.py,
-                 tests/comments.py)
+scripts          shellcheck; profiling/results/README.md, the tables
+                 of docs/gpu.md and the programs of all pages are
+                 up to date; rules of structure and of comments
+                 (tests/structure.py, tests/comments.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call;
                  the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files
                  under that for undefined behaviour, seed 1; lines of
@@ -68,7 +68,7 @@ arm64                                                                    cross-b
                                                                          this machine's bits; api and exec with
                                                                          pages of 64 KiB
 cpu              builds library, samples and bench with g++ alone; runs  every test
-                 samples, the six ways to consume the library, doxygen,
+                 samples, the programs of the pages (docs/), the six ways to consume the library, doxygen,
                  each public header alone with each compiler at hand,
                  and the CPU bodies with baseline, AVX2 and AVX-512
                  instructions; on one core: test_api

@@ -1,4 +1,4 @@
-"""The block of README.md that says for each claim whether a GPU has confirmed it, computed from the folders of results.
+"""The block of docs/gpu.md that says for each claim whether a GPU has confirmed it, computed from the folders of results.
 
 Everywhere here `runs` are all runs, the newest first. A figure comes from the newest run that has it."""
 

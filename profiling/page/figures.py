@@ -1,4 +1,4 @@
-"""The table of README.md that compares what a GPU has shown with the goals. Every figure is a ratio of two times of one run,
+"""The table of docs/gpu.md that compares what a GPU has shown with the goals. Every figure is a ratio of two times of one run,
 and comes from the newest run that has both."""
 
 import collections

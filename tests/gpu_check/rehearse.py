@@ -181,8 +181,8 @@ def check_page():
     for name in ["first-1", "speed-1"]:  # as whoever commits results would
         subprocess.run(["rm", "-rf", folder / name], check=True)
     front = folder / "front.md"
-    front.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-    command = [ROOT / "profiling/results_page.py", "--results", folder, "--readme", front]
+    front.write_text((ROOT / "docs" / "gpu.md").read_text(encoding="utf-8"), encoding="utf-8")
+    command = [ROOT / "profiling/results_page.py", "--results", folder, "--page", front]
     expect(subprocess.run([*command, "--check"], check=False, capture_output=True).returncode == 1, "a page that is missing goes unnoticed")
     expect(subprocess.run(command, check=False).returncode == 0, "no page can be made of the results")
     expect(subprocess.run([*command, "--check"], check=False).returncode == 0, "the page is not what it should be as soon as it is made")
@@ -191,7 +191,7 @@ def check_page():
         expect(word in text, f"the page of results lacks {word!r}")
     text = front.read_text(encoding="utf-8")
     for word in ("runs on software CUDA device, the newest of", "`PlantedCuda.D_Hangs`", "100 % of the time of lstm-scan", "| Several GPUs in one graph |"):
-        expect(word in text, f"the block of README lacks {word!r}")
+        expect(word in text, f"the block of docs/gpu.md lacks {word!r}")
 
 
 def main():
