@@ -8,7 +8,8 @@ cd "$GS_ROOT"
 
 usage() {
   cat <<'TEXT'
-usage: docs/build.sh [FOLDER]   makes the site in FOLDER, build/site by default: open FOLDER/index.html
+usage: docs/build.sh [FOLDER]   makes the site in FOLDER, build/site by default: open FOLDER/index.html (without search,
+                                which needs a server)
        docs/build.sh --serve    shows it at http://127.0.0.1:8000, and follows changes of the pages
 
 A link or an anchor that leads nowhere ends it with 1. It needs Python 3.11 with venv, and installs docs/requirements.txt
@@ -53,7 +54,7 @@ main() {
   fi
   local folder
   folder=$(realpath -m "${1:-build/site}")
-  gs_logged docs.site "$environment/bin/mkdocs" build --strict --quiet --clean --site-dir "$folder" || exit 1
+  NO_MKDOCS_2_WARNING=1 gs_logged docs.site "$environment/bin/mkdocs" build --strict --clean --site-dir "$folder" || exit 1
   gs_say "the site: $folder/index.html"
 }
 

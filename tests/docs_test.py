@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/snippets.py finds what is wrong with a page, and with what a program prints."""
+"""docs/snippets.py finds what is wrong with a page, and with what a program prints; docs/links.py finds links that lead nowhere."""
 import os
 import pathlib
 import stat
@@ -9,6 +9,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
+import links  # noqa: E402
 import snippets  # noqa: E402
 
 PROGRAM = """#include <a.h>
@@ -100,6 +101,25 @@ class Programs(unittest.TestCase):
 
     def test_it_runs_in_an_empty_folder(self):
         self.assertIsNone(self.run_text("touch file; ls", "file\n"))
+
+
+class Links(unittest.TestCase):
+    def mistakes(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "b.md").write_text("# A `b`: c, d\n\n## Same\n\n```sh\n# no heading\n```\n\n## Same\n", encoding="utf-8")
+            page = pathlib.Path(folder) / "a.md"
+            page.write_text("# Own\n\n" + text + "\n", encoding="utf-8")
+            return [mistake.split(": ", 1)[1] for mistake in links.mistakes_of(page)]
+
+    def test_a_link_leads_to_a_file_and_a_heading(self):
+        good = "[x](b.md) [x](b.md#a-b-c-d) [x](#own) [x](b.md#same-1) [x](https://example.org/y) [two\nlines](b.md#same) `[x](c.md)`"
+        self.assertEqual(self.mistakes(good), [])
+        self.assertEqual(self.mistakes("```cpp\nf[x](y)\n```"), [])
+
+    def test_a_link_that_leads_nowhere_is_said(self):
+        self.assertEqual(self.mistakes("[x](c.md)"), ["c.md: there is no such file"])
+        for link in ("b.md#other", "#a-b-c-d", "b.md#same-2", "b.md#no-heading"):
+            self.assertEqual(self.mistakes(f"[x]({link})"), [f"{link}: there is no such heading"])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ stage            CI tier                                                 in addi
 formatting       clang-format 14
 scripts          shellcheck; profiling/results/README.md, the tables
                  of docs/gpu.md and the programs of all pages are
-                 up to date; rules of structure and of comments
+                 up to date; links between files lead somewhere;
+                 rules of structure and of comments
                  (tests/structure.py, tests/comments.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call;
                  the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files
@@ -68,13 +69,16 @@ arm64                                                                    cross-b
                                                                          this machine's bits; api and exec with
                                                                          pages of 64 KiB
 cpu              builds library, samples and bench with g++ alone; runs  every test
-                 samples, the programs of the pages (docs/), the six ways to consume the library, doxygen,
-                 each public header alone with each compiler at hand,
-                 and the CPU bodies with baseline, AVX2 and AVX-512
-                 instructions; on one core: test_api
+                 samples, the programs of the pages of docs/, the six
+                 ways to consume the library, doxygen, each public
+                 header alone with each compiler at hand, and the CPU
+                 bodies with baseline, AVX2 and AVX-512 instructions;
+                 on one core: test_api
 python           the Python package: pytest on the software device and
                  the CPU, again as pip installs it for the CPU, samples;
                  mypy --strict of the package and the samples
+docs             the site of docs/, by mkdocs: no link or anchor leads
+                 nowhere; doxygen's reference is part of it
 
 Environment: GS_FAULT_OFFSET=N begins the faults of the sanitizers' stages at call N + 1; GS_JOBS=N builds with N jobs;
              GS_UNITY=OFF compiles each file alone.
@@ -162,7 +166,7 @@ check_format() {
 
 check_scripts() {
   local files
-  mapfile -t files < <(find .ci samples profiling tests -name '*.sh' -o -path .ci/run)
+  mapfile -t files < <(find .ci docs samples profiling tests -name '*.sh' -o -path .ci/run)
   if command -v shellcheck >/dev/null; then
     gs_logged scripts shellcheck -x "${files[@]}" || return 1
   else
@@ -170,6 +174,7 @@ check_scripts() {
   fi
   gs_logged results_page profiling/results_page.py --check || return 1
   gs_logged docs.pages docs/snippets.py --check || return 1
+  gs_logged docs.links docs/links.py || return 1
   gs_logged structure tests/structure.py --check || return 1
   gs_logged comments tests/comments.py
 }
@@ -374,6 +379,18 @@ check_python() {
   "$python" -c 'import torch' 2>/dev/null || skip 'the Python package with PyTorch' 'torch is not installed'
 }
 
+# The site of docs/, in which every link and anchor leads somewhere, with the reference of the public headers.
+check_docs() {
+  local verdict=0
+  docs/build.sh || verdict=$?
+  if [[ $verdict -eq 2 ]]; then
+    skip 'the site of docs/' 'the packages of docs/requirements.txt could not be installed: see above'
+    return 0
+  fi
+  command -v doxygen >/dev/null || skip 'the reference in the site of docs/' 'doxygen is missing'
+  return "$verdict"
+}
+
 # run_pytest NAME [VARIABLE=VALUE...] [ARGUMENT...]
 run_pytest() {
   local name=$1 variables=()
@@ -465,6 +482,7 @@ check_all() {
   fi
   stage cpu 300 check_cpu
   stage python 150 check_python
+  stage docs 60 check_docs
   if [[ -n ${GS_FULL:-} ]]; then
     if [[ $(uname -m) == aarch64 ]]; then
       skip arm64 'this machine is one: the stage cpu has its tests'
