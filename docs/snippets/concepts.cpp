@@ -17,12 +17,12 @@ static gs::Value layer(const gs::Value& x, std::int64_t in, std::int64_t out, st
 int main() try {
   // [graph]
   gs::Graph g;
-  gs::Value x = g.feed("x", gs::f32, {32, 16});  // one slice for each step of a run
+  gs::Value x = g.feed("x", gs::f32, {32, 16});   // one slice for each step of a run
   gs::Value rate = g.input("rate", gs::f32, {});  // the same for all steps of a run
   gs::Variable w("w", gs::Tensor::kaiming({16, 1}, 1)), seen("seen", gs::Tensor::scalar(0.0f));
   gs::Value error = matmul(x, w) - 1.0;
   gs::Value loss = mean(error * error);
-  gs::sgd(loss, {w}, {.lr = rate});   // gradients, update and commit are nodes of the graph
+  gs::sgd(loss, {w}, {.lr = rate});    // gradients, update and commit are nodes of the graph
   assign(seen, g.value(seen) + 32.0);  // another Variable that each step changes
   g.record("loss", loss);
   g.output("error", error);
@@ -38,7 +38,7 @@ int main() try {
   program.write(x, gs::Tensor::uniform({8, 32, 16}, 7, -1.0f, 1.0f));  // 8 slices
   program.run(gs::interactive, {.steps = 8});                          // op by op
   program.write(x, gs::Tensor::uniform({8, 32, 16}, 8, -1.0f, 1.0f));
-  program.run(gs::sink, {.steps = 8});                                 // one launch
+  program.run(gs::sink, {.steps = 8});  // one launch
   // [program]
 
   // [records]

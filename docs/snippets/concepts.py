@@ -12,7 +12,7 @@ def train(x: gs.Value = gs.feed(gs.f32, 32, 16), rate: gs.Value = gs.input(gs.f3
     error = x @ w - 1.0
     loss = gs.mean(error * error)
     gs.sgd(loss, [w], lr=rate)
-    gs.assign(seen, gs.current_graph().value(seen) + 32.0)
+    seen.assign(seen + 32.0)
     return {"loss": loss, "error": error}  # a scalar is recorded in every step, the others are outputs
 
 

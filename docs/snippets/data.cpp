@@ -71,7 +71,7 @@ static bool staged() {
   gs::StagedSlices slices = program.stage(x, 4);  // memory from which the device reads
   for (std::int64_t step = 0; step < slices.size(); ++step)
     std::ranges::fill(slices.slice<float>(step), static_cast<float>(step));  // from as many threads as you like
-  program.write(std::move(slices));  // copies nothing on the host
+  program.write(std::move(slices));                                          // copies nothing on the host
   program.run(gs::sink, {.steps = 4});
   // [stage]
   return program.records("loss").size() == 4;

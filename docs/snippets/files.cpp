@@ -21,7 +21,9 @@ static Model model() {
   return {g, x};
 }
 
-static std::vector<float> values(const gs::Tensor& tensor) { return {tensor.as<float>().begin(), tensor.as<float>().end()}; }
+static std::vector<float> values(const gs::Tensor& tensor) {
+  return {tensor.as<float>().begin(), tensor.as<float>().end()};
+}
 
 int main() try {
   const gs::Tensor data = gs::Tensor::uniform({8, 16}, 3, -1.0f, 1.0f);
@@ -54,8 +56,8 @@ int main() try {
   gs::Variable w("w", gs::Tensor(gs::f32, {16, 16}));
   use.output("y", tanh(matmul(use.input("x", gs::f32, {1, 16}), w)));
   const std::vector<gs::Variable> weights{w};
-  const gs::Restored read = gs::restore(weights, gs::read_checkpoint("run.safetensors"),
-                                        {.allow_unused = true, .without_step = true});
+  const gs::Restored read =
+      gs::restore(weights, gs::read_checkpoint("run.safetensors"), {.allow_unused = true, .without_step = true});
   std::cout << read.loaded.size() << " loaded, " << read.unused.size() << " unused\n";
   // [parts]
   if (read.loaded.size() != 1) return 1;

@@ -52,7 +52,8 @@ static bool placed() {
 
 // [stream]
 // Between two pieces of work of yours on a CUDA stream: the host waits for neither.
-[[maybe_unused]] static void step_on(gs::Program& program, const gs::Value& x, const gs::Tensor& batch, cudaStream_t stream) {
+[[maybe_unused]] static void step_on(gs::Program& program, const gs::Value& x, const gs::Tensor& batch,
+                                     cudaStream_t stream) {
   program.write(x, batch, {.stream = stream});  // begins when what the stream was given is done
   program.run(gs::sink, {.stream = stream});    // what the stream is given later waits for the run
 }
@@ -80,9 +81,7 @@ static bool bound() {
   return to.get()[3] == 6.0f;
 }
 
-int main() try {
-  return profiled() && placed() && bound() ? 0 : 1;
-} catch (const gs::Error& e) {
+int main() try { return profiled() && placed() && bound() ? 0 : 1; } catch (const gs::Error& e) {
   std::cerr << e.what() << "\n";
   return 2;
 }

@@ -1,5 +1,5 @@
-// An op with a CPU body, a CUDA body, attributes and a gradient: docs/how-to/own-op.md. nvcc compiles it; without a CUDA
-// toolkit it is C++, and the CPU body runs.
+// An op with a CPU body, a CUDA body, attributes and a gradient: docs/how-to/own-op.md. nvcc compiles it; without a
+// CUDA toolkit it is C++, and the CPU body runs.
 #include <graphsink/graphsink.h>
 #include <graphsink/kernel.h>
 
