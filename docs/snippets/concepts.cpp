@@ -20,12 +20,12 @@ int main() try {
   gs::Value x = g.feed("x", gs::f32, {32, 16});   // one slice for each step of a run
   gs::Value rate = g.input("rate", gs::f32, {});  // the same for all steps of a run
   gs::Variable w("w", gs::Tensor::kaiming({16, 1}, 1)), seen("seen", gs::Tensor::scalar(0.0f));
-  gs::Value error = matmul(x, w) - 1.0;
-  gs::Value loss = mean(error * error);
+  gs::Value y = matmul(x, w);
+  gs::Value loss = mean(y * y);
   gs::sgd(loss, {w}, {.lr = rate});    // gradients, update and commit are nodes of the graph
   assign(seen, g.value(seen) + 32.0);  // another Variable that each step changes
   g.record("loss", loss);
-  g.output("error", error);
+  g.output("y", y);
   // [graph]
   gs::Graph named;
   named.output("y", relu(layer(layer(named.input("x", gs::f32, {4, 8}), 8, 8, 1), 8, 8, 2)));
@@ -43,11 +43,11 @@ int main() try {
 
   // [records]
   const std::vector<float> losses = program.records("loss");  // waits; one value for each of the 16 steps
-  const gs::Tensor errors = program.output("error");          // of the last step alone
+  const gs::Tensor last = program.output("y");                // of the last step alone
   std::cout << program.steps() << " steps, loss " << losses.front() << " -> " << losses.back() << "\n";
   // [records]
   if (losses.size() != 16 || program.steps() != 16 || seen.read().at(0) != 512.0) return 1;
-  if (!(errors.shape() == gs::Shape{32, 1}) || losses.back() >= losses.front()) return 1;
+  if (!(last.shape() == gs::Shape{32, 1}) || losses.back() >= losses.front()) return 1;
 
   // [explain]
   std::cout << program.explain();

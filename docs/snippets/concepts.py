@@ -9,11 +9,11 @@ w, seen = gs.Variable("w", gs.kaiming((16, 1), seed=1)), gs.Variable("seen", gs.
 
 @gs.program
 def train(x: gs.Value = gs.feed(gs.f32, 32, 16), rate: gs.Value = gs.input(gs.f32)) -> dict[str, gs.Value]:
-    error = x @ w - 1.0
-    loss = gs.mean(error * error)
+    y = x @ w
+    loss = gs.mean(y * y)
     gs.sgd(loss, [w], lr=rate)
     seen.assign(seen + 32.0)
-    return {"loss": loss, "error": error}  # a scalar is recorded in every step, the others are outputs
+    return {"loss": loss, "y": y}  # a scalar is recorded in every step, the others are outputs
 
 
 program = train.compile(target=gs.cuda(0) if gs.cuda.is_available() else gs.cpu())
@@ -25,4 +25,4 @@ losses = program.records("loss")
 print(len(losses), "steps", program.plan().launches_per_step, "launch a step")
 # [all]
 assert len(losses) == 16 and losses[-1] < losses[0]
-assert program.output("error").shape == (32, 1) and np.array(seen.read()) == 512
+assert program.output("y").shape == (32, 1) and np.array(seen.read()) == 512
