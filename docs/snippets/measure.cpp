@@ -39,7 +39,7 @@ static bool placed() {
   gs::Value x = g.input("x", gs::f32, {64, 32});
   gs::Variable w("w", gs::Tensor::kaiming({32, 32}, 1)), v("v", gs::Tensor::kaiming({32, 32}, 2));
   gs::Value here = tanh(matmul(x, w));               // on the target: nothing asks for another place
-  gs::Value there = tanh(matmul(x, v, {}, second));  // the product on the second GPU; tanh follows it
+  gs::Value there = tanh(matmul(x, v, {}, second));  // on the second GPU; tanh runs where fewer bytes cross
   gs::Value sum = add(here, there, gs::on_cpu);      // on the host
   g.output("y", sum);
   gs::Program program = gs::compile(g, options);
