@@ -42,7 +42,7 @@ def list_of_headers():
     rows = [f"| [`{header.name}`](../include/graphsink/{header.name}) | {subject_of(header)} |"
             for header in sorted((ROOT / "include" / "graphsink").glob("*.h"))]
     begin = ["# Public headers", "", "`#include <graphsink/graphsink.h>` includes all of them but those of components. "
-             "Every public name has a comment there, which is its documentation: what it does, shapes, lifetime, threads, errors.", ""]
+             "Comments there are the documentation of what they declare: what it does, shapes, lifetime, threads, errors.", ""]
     more = [] if reference() else [NO_REFERENCE]
     return "\n".join([*begin, *more, "| header | what |", "|---|---|", *rows]) + "\n"
 
