@@ -36,7 +36,7 @@ PART = re.compile(r"\s*(?://|#) \[([\w-]+)\]")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]\d+)?")
 CLOSE = 0.02
 # Pages whose blocks were written before there were marks.
-WITHOUT_MARKS = ("README.md", "docs/ranks.md")
+WITHOUT_MARKS = ("docs/ranks.md",)
 
 
 class Mistake(Exception):
