@@ -100,6 +100,29 @@ static bool trained(const gs::Tensor& images, const gs::Tensor& labels) {
   return whole == parts;  // bit for bit
 }
 
+static bool evaluated(const gs::Tensor& images, const gs::Tensor& labels) {
+  auto [g, x, t, loss, program] = made();
+  const gs::Variable w = program.variables().front();
+  const auto source = gs::tensor_source({{"image", images}, {"label", labels}});
+  gs::Loader loader(program, source, gs::sample_order(320, {.batch = 32, .seed = 1}), {{"image", x}, {"label", t}});
+  // [evaluate]
+  gs::Graph test;  // with the same Variable
+  gs::Value test_x = test.feed("x", gs::f32, {32, 784}), test_t = test.feed("t", gs::i32, {32});
+  test.record("accuracy", accuracy(matmul(test_x, w), test_t));
+  gs::Program test_program = gs::compile(test);
+  gs::Loader test_loader(test_program, source, gs::sample_order(320, {.batch = 32, .is_shuffled = false}),
+                         {{"image", test_x}, {"label", test_t}}, {.steps_per_launch = 10});
+  const std::vector<gs::Metric> metrics{{.record = "accuracy"}};
+  gs::TrainOptions options{.steps = 40};
+  options.evaluate = [&] { return gs::evaluate(test_program, test_loader, metrics); };
+  options.evaluate_every = 20;
+  options.save = {.folder = "best", .every = 20, .keep_best = 1, .best = "accuracy", .best_is_largest = true};
+  const gs::TrainResult result = gs::train(program, loader, options);
+  std::cout << "accuracy " << result.evaluation.at("accuracy") << "\n";
+  // [evaluate]
+  return result.evaluation.at("accuracy") > 0.5;
+}
+
 static bool stopped(const gs::Tensor& images, const gs::Tensor& labels) {
   gs::Graph g;
   gs::Value x = g.feed("x", gs::f32, {32, 784}), t = g.feed("t", gs::i32, {32});
@@ -121,7 +144,8 @@ int main() try {
   const gs::Digits digits = gs::seeded_digits(320, 3);
   const bool is_good = by_hand(digits.images, digits.labels).size() == 10 &&
                        loaded(digits.images, digits.labels).size() == 20 && prepared(digits.images, digits.labels) &&
-                       staged() && trained(digits.images, digits.labels) && stopped(digits.images, digits.labels);
+                       staged() && trained(digits.images, digits.labels) && evaluated(digits.images, digits.labels) &&
+                       stopped(digits.images, digits.labels);
   return is_good ? 0 : 1;
 } catch (const gs::Error& e) {
   std::cerr << e.what() << "\n";

@@ -87,3 +87,20 @@ except gs.Error as error:
     print(error.code, error)
 # [finite]
 assert checked.steps() == 0
+
+# [placements]
+g = gs.Graph()
+x = g.input("x", gs.f32, (64,))
+g.output("y", gs.add(gs.tanh(x), 1.0, on=gs.on_cpu))
+placed = gs.compile(g, gs.cuda(0) if gs.cuda.is_available() else gs.cpu())
+for reason in placed.plan().reasons:
+    print(reason.what, reason.why, reason.remedy)
+# [placements]
+placed.write("x", np.zeros(64, np.float32))
+placed.run()
+# [times]
+for op in placed.time_ops(20):
+    print(op.op, op.us, "us")
+print(placed.memory())
+# [times]
+assert placed.output("y")[0] == 1
