@@ -35,7 +35,6 @@ static void cpu_body(const gs::CpuArgs& a) {
 
 // [cuda]
 __global__ void leaky_kernel(float slope, const float* x, float* y, std::int64_t size) {
-  gs::wait_for_inputs();
   for (std::int64_t i = gs::thread_index(); i < size; i += gs::all_threads()) y[i] = x[i] < 0 ? slope * x[i] : x[i];
 }
 
