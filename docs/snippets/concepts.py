@@ -1,7 +1,7 @@
 """The words of docs/concepts.md in Python."""
 import numpy as np
 
-# [all]
+# [program]
 import graphsink as gs
 
 w, seen = gs.Variable("w", gs.kaiming((16, 1), seed=1)), gs.Variable("seen", gs.zeros(()))
@@ -23,6 +23,6 @@ program.write(x=gs.uniform((8, 32, 16), seed=8, low=-1, high=1))
 program.run(gs.sink, steps=8)
 losses = program.records("loss")
 print(len(losses), "steps", program.plan().launches_per_step, "launch a step")
-# [all]
+# [program]
 assert len(losses) == 16 and losses[-1] < losses[0]
 assert program.output("y").shape == (32, 1) and np.array(seen.read()) == 512

@@ -1,5 +1,5 @@
 """A Python function as an op, with a gradient: docs/how-to/own-op.md."""
-# [all]
+# [program]
 import graphsink as gs
 import numpy as np
 
@@ -21,5 +21,5 @@ graph.output("gradient", gs.grad(loss, [w])[0])
 program = gs.compile(graph)
 program.run()
 print(program.output("gradient"))
-# [all]
+# [program]
 assert program.output("gradient").tolist() == [-1.0, -0.5, 6.0]
