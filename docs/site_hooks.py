@@ -35,7 +35,8 @@ def page_of_header(name):
 def subject_of(header):
     """The first sentence of the comment that a header begins with."""
     text = re.sub(r"\n// ?", " ", SUBJECT.search(header.read_text(encoding="utf-8"))[1])
-    return re.split(r"(?<=[.:;]) ", re.sub(r"^\w+(?:, \w+)*: ", "", text))[0].rstrip(".:;")
+    first = re.split(r"(?<=[.:;]) ", re.sub(r"^\w+(?:, \w+)*: ", "", text))[0].rstrip(".:;")
+    return first[0].upper() + first[1:] if re.match(r"[a-z]+ ", first) else first
 
 
 def list_of_headers():
