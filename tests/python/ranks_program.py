@@ -113,6 +113,7 @@ def check_files_of_sharded_states() -> None:
     program = gs.compile(graph)
     write(program, MINE)
     program.run(steps=STEPS)
+    program.sync()  # no step exchanges values any more
     folder = ranks.shard_folder(FOLDER / "states", COMM, program.variables)
     gs.write_checkpoint(folder / "step-000000000006.safetensors", gs.snapshot(program))
     COMM.barrier()
