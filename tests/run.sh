@@ -374,8 +374,9 @@ check_python() {
   run_pytest cpu --ignore=tests/python/test_op_table.py --ignore=tests/python/test_models.py || return 1
   gs_logged python.types "$python" -m mypy --strict -p graphsink || return 1
   gs_logged python.types_of_samples "$python" -m mypy --strict samples/python/*.py || return 1
-  "$python" -c 'import graphsink.ranks' 2>/dev/null && command -v mpirun >/dev/null ||
-    skip 'the Python package with ranks' 'MPI is not installed, so graphsink.ranks was not built or cannot be started'
+  if ! "$python" -c 'import graphsink.ranks' 2>/dev/null || ! command -v mpirun >/dev/null; then
+    skip 'the Python package with ranks' 'graphsink.ranks was not built, or there is no mpirun'
+  fi
   "$python" -c 'import torch' 2>/dev/null || skip 'the Python package with PyTorch' 'torch is not installed'
 }
 

@@ -15,8 +15,8 @@
 
 namespace graphsink {
 
-// Names a message for the rank that waits for it: messages of different groups and kinds do not meet, and those of a rank
-// that runs ahead are kept until this one asks for them.
+// Names a message for the rank that waits for it: messages of different groups and kinds do not meet, and those of a
+// rank that runs ahead are kept until this one asks for them.
 struct MessageKey {
   std::string group;
   int kind = 0;

@@ -83,8 +83,8 @@ struct Guest {
   int port = 0;
 };
 
-// Rank 0, to whom the others speak. Each says the greeting, then "hello", its rank, size and port, or "bye", its rank and
-// the words with which it gives up.
+// Rank 0, to whom the others speak. Each says the greeting, then "hello", its rank, size and port, or "bye", its rank
+// and the words with which it gives up.
 class Host {
  public:
   Host(zmq::context_t& context, const Launch& launch, int port, const Where& where)
