@@ -51,7 +51,7 @@ Comm mpi_world(const WorldOptions& options, Where where) {
   return Comm(world_group(open_mpi(where), options.patience_s, number));
 #else
   throw Error("mpi_world", where, "graphsink::ranks was built without MPI",
-              "use world() and start the ranks by torchrun or srun; or build with MPI, on Debian: apt-get install "
+              "start the ranks by torchrun or srun, and call world(); or build with MPI, on Debian: apt-get install "
               "libopenmpi-dev openmpi-bin",
               ErrorCode::unavailable);
 #endif

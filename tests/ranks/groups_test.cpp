@@ -284,6 +284,23 @@ TEST(GroupsRefuse, ThoseWithoutACommonOne) {
   EXPECT_THROW((void)two.split(0), Error);
 }
 
+// Rank 0 sends to rank 1 in an order of groups in which rank 1 does not receive.
+TEST(GroupsOfOneWorld, WhatIsSentAheadIsKeptForItsGroupAndTurn) {
+  const Comm groups[] = {world().split(0), world().split(0), world()};
+  const Exchange exchange{"send_receive", Where()};
+  for (const int which : {2, 1, 0, 0, 1, 2}) {
+    const float number = static_cast<float>(which);
+    if (ranks() > 1 && me() == 0) groups[which].group()->send_receive(&number, 1, nullptr, -1, sizeof number, exchange);
+  }
+  for (const int which : {0, 1, 2, 0, 1, 2}) {
+    float number = -1;
+    if (me() != 1) continue;
+    groups[which].group()->send_receive(nullptr, -1, &number, 0, sizeof number, exchange);
+    EXPECT_EQ(number, static_cast<float>(which));
+  }
+  world().barrier();
+}
+
 // Run alone, by four ranks of which the last never comes: see tests/CMakeLists.txt. Rank 0 has no group with it, and
 // waits for those that have, in a collective or where all agree.
 TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
