@@ -105,9 +105,17 @@ if [[ $flavour == emulated ]]; then
     "^2 GPUs at hand$learned$" -- env GS_EMU_DEVICES=2 "$bin/09_two_gpus"
 fi
 
-# Collectives between processes, where MPI is.
+# Collectives between processes, where MPI or ZeroMQ is.
 if [[ -x $bin/12_ranks ]]; then
   prints 12_ranks "$plan" '^1 rank: 192 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- "$bin/12_ranks"
+  ldd "$bin/12_ranks" >"$work/libraries"
+fi
+if [[ -x $bin/12_ranks ]] && grep -q libzmq "$work/libraries"; then
+  start=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/ranks/start.py
+  prints '12_ranks by variables' ' all_reduce .* 12_ranks\.cpp:[0-9]+' '^2 ranks: 192 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- \
+    "$start" 2 "$bin/12_ranks"
+fi
+if [[ -x $bin/12_ranks ]] && grep -q libmpi "$work/libraries"; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
   export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
   prints '12_ranks on four' ' all_reduce .* 12_ranks\.cpp:[0-9]+' '^4 ranks: 192 steps, loss 2\.[0-9]+ -> 0\.[0-9]+$' -- \
