@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import graphsink as gs
+
 PROGRAM = pathlib.Path(__file__).with_name("ranks_program.py")
 SECONDS = 200  # within which every start has to end, of which it takes about three; the patience of the ranks is longer
 # These let Open MPI start more ranks than there are cores, and as root, and work where processes may not read each other's memory.
@@ -34,6 +36,15 @@ def test_ranks_do_what_one_process_does(count, tmp_path):
     for rank in range(count):
         assert f"<rank {rank} of {count}: all is well>" in done.stdout
     assert "leaked" not in done.stderr
+
+
+@needs_ranks
+def test_nccl_moves_the_values(tmp_path):
+    standin = pathlib.Path(gs.__file__).parents[2] / "bin" / "libnccl_standin.so"
+    if not standin.exists():
+        pytest.skip("NOT CHECKED: the stand-in for NCCL was not built: only where CMake builds tests beside the package, for emulated")
+    done = start(2, PROGRAM, "over_nccl", tmp_path, GRAPHSINK_NCCL=str(standin))
+    assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
 
 
 @needs_ranks
