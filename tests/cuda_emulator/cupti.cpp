@@ -70,8 +70,8 @@ void add(T record, const Op& op, std::uint64_t node, std::uint32_t graph) {
 CUpti_ActivityKernel10 record_of_kernel(const KernelWork& kernel) {
   CUpti_ActivityKernel10 record = {};
   record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  record.name = kernel.native ? nullptr : symbol_of(kernel.function);
-  if (record.name == nullptr) record.name = "library_kernel";
+  record.name = kernel.native ? kernel.native_name : symbol_of(kernel.function);
+  if (record.name == nullptr) record.name = "kernel";
   return record;
 }
 

@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace emu {
 
@@ -91,6 +93,14 @@ void set_compiler(const std::string& name);
 // GS_EMU_DESTROY_ENDS_CAPTURE=0: it returns cudaErrorStreamCaptureUnsupported, invalidates the capture, and the stream
 // stays.
 void set_destroy_ends_capture(bool on);
+
+// Puts a kernel of a library on the stream, which `body` computes; a launch that a capture records holds copies of it.
+// `name` is what profilers show, and must live for ever. The kernel fails that is given an address it could not use.
+cudaError_t launch_library_kernel(const char* name, cudaStream_t stream, std::function<cudaError_t()> body,
+                                  const std::vector<const void*>& addresses);
+// For the body of such a kernel, which waits for something meanwhile: runs another operation that is ready, as a GPU
+// would run it beside this one. Returns false if there is none.
+bool run_beside();
 
 // Operations submitted and not finished.
 std::size_t outstanding();

@@ -232,6 +232,16 @@ void Executor::run_ahead(Lock& lock) {
   }
 }
 
+bool Executor::run_beside(Lock& lock) {
+  Launch* const launch = running_launch_;
+  busy_ = false;
+  const bool has_run = run_one(lock, false);
+  changed_.wait(lock, [this] { return !busy_; });  // for a host function, or for an operation of another thread
+  busy_ = true;
+  running_launch_ = launch;
+  return has_run;
+}
+
 void Executor::cancel_all() {
   if (host_op_ != nullptr) {  // given to the host thread, which has not begun
     host_op_ = nullptr;

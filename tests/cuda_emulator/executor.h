@@ -72,6 +72,8 @@ class Executor {
   bool poll(Lock& lock, const OpRef& op);
   // Called after each submission: with some seeds the device is quick and work runs at once.
   void run_ahead(Lock& lock);
+  // For the operation that is running: see emulator.h.
+  bool run_beside(Lock& lock);
 
   void cancel_all();
   void stop_host_thread();

@@ -142,6 +142,27 @@ cudaError_t prepare_kernel(Runtime& r, const cudaKernelNodeParamsV2& params, Ker
   return cudaSuccess;
 }
 
+cudaError_t launch_library_kernel(const char* name, cudaStream_t stream, std::function<cudaError_t()> body,
+                                  const std::vector<const void*>& addresses) {
+  return api("a kernel of a library", [&](Runtime& r, Lock& lock) {
+    KernelWork work;
+    work.native = std::move(body);
+    work.native_name = name;
+    work.device = current_device();
+    for (const void* address : addresses) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(&address);
+      work.arguments.emplace_back(bytes, bytes + sizeof address);
+    }
+    return issue(r, lock, stream, std::move(work));
+  });
+}
+
+bool run_beside() {
+  Runtime& r = runtime();
+  Lock lock(r.mutex);
+  return r.executor.run_beside(lock);
+}
+
 }  // namespace emu
 
 using emu::api;

@@ -28,6 +28,7 @@ struct KernelWork {
   bool programmatic = false;            // may begin before the kernel before it has ended
   bool has_clear_padding = false;       // in the arguments: all their bytes mean something
   std::function<cudaError_t()> native;  // a library kernel: runs instead of invoke
+  const char* native_name = "library_kernel";
 };
 
 // A copy of one row of bytes, or of several rows, which begin a pitch apart.

@@ -233,6 +233,51 @@ TEST_F(OrderTest, ServesTwoThreads) {
   EXPECT_EQ(0, wrong.load());
 }
 
+// A kernel of a library that waits for something lets the device do what does not depend on it.
+TEST_F(OrderTest, RunsBesideAKernelThatWaits) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    emu::set_seed(seed);
+    int* targets = device(std::vector<int>{0, 0, 0});
+    int seen = 0, count = 0;
+    const auto body = [&] {
+      while (emu::run_beside()) ++count;
+      seen = 10 * targets[1] + targets[2];
+      targets[0] = 1;
+      return cudaSuccess;
+    };
+    ASSERT_OK(emu::launch_library_kernel("waits", stream_, body, {targets}));
+    ASSERT_OK(launch_set(other_, targets + 1, 3));
+    ASSERT_OK(launch_add(stream_, targets + 2, targets, 1));
+    ASSERT_OK(cudaStreamSynchronize(stream_));
+    EXPECT_TRUE(seen == 30) << seen << " with seed " << seed << ": what is behind the kernel waits for it";
+    EXPECT_LE(count, 1);
+    EXPECT_EQ((std::vector<int>{1, 3, 2}), host(targets, 3));
+  }
+}
+
+TEST_F(OrderTest, AHostFunctionRunsBesideAKernelThatWaits) {
+  int called = 0, seen = -1;
+  const auto body = [&] {
+    while (emu::run_beside()) {
+    }
+    seen = called;
+    return cudaSuccess;
+  };
+  ASSERT_OK(emu::launch_library_kernel("waits", stream_, body, {}));
+  ASSERT_OK(cudaLaunchHostFunc(
+      other_, [](void* flag) { *static_cast<int*>(flag) = 1; }, &called));
+  ASSERT_OK(cudaDeviceSynchronize());
+  EXPECT_EQ(1, seen);
+}
+
+TEST_F(OrderTest, AKernelOfALibraryThatIsGivenFreedMemoryFails) {
+  void* freed = nullptr;
+  ASSERT_OK(cudaMalloc(&freed, 64));
+  ASSERT_OK(cudaFree(freed));
+  ASSERT_OK(emu::launch_library_kernel("waits", stream_, [] { return cudaSuccess; }, {freed}));
+  EXPECT_CUDA(cudaErrorIllegalAddress, cudaStreamSynchronize(stream_));
+}
+
 TEST_F(OrderTest, MeasuresTimeBetweenEvents) {
   cudaEvent_t start = nullptr, end = nullptr;
   ASSERT_OK(cudaEventCreateWithFlags(&start, cudaEventDefault));

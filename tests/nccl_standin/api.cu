@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -21,7 +22,7 @@ using graphsink::NcclType;
 namespace nccl_standin {
 namespace {
 
-// Communicators by their number: a kernel is given addresses of device memory only.
+// All communicators: the device may still be at work for one that was destroyed.
 struct Known {
   std::mutex mutex;
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -32,22 +33,6 @@ Known& known() {
 }
 
 Rank& rank_of(NcclHandle* comm) { return *reinterpret_cast<Rank*>(comm); }
-
-int number_of(NcclHandle* comm) {
-  const std::lock_guard lock(known().mutex);
-  int number = 0;
-  while (known().ranks[static_cast<std::size_t>(number)].get() != &rank_of(comm)) ++number;
-  return number;
-}
-
-__global__ void carry_out_kernel(int number, Call call, Operands operands) {
-  Rank* rank = nullptr;
-  {
-    const std::lock_guard lock(known().mutex);
-    rank = known().ranks[static_cast<std::size_t>(number)].get();
-  }
-  carry_out(*rank, call, operands);
-}
 
 NcclResult refuse(NcclHandle* comm, NcclResult result, const std::string& why) {
   if (comm != nullptr) rank_of(comm).last_error = why;
@@ -81,12 +66,15 @@ NcclResult launch(NcclHandle* comm, cudaStream_t stream, Call call, const Operan
   call.is_captured = status == cudaStreamCaptureStatusActive ? 1 : 0;
   if (graph != nullptr && graph->owner != nullptr && graph->owner->type == cudaGraphNodeTypeConditional)
     return refuse(comm, NcclResult::invalid_usage, "the body of a conditional node may not hold a collective");
-  cudaLaunchConfig_t config{};
-  config.gridDim = config.blockDim = dim3(1, 1, 1);
-  config.stream = stream;
   if (graph != nullptr && !note_graph(rank_of(comm), graph))
     return refuse(comm, NcclResult::system_error, "no user object for the graph");
-  const cudaError_t code = cudaLaunchKernelEx(&config, carry_out_kernel, number_of(comm), call, operands);
+  std::vector<const void*> addresses(std::begin(operands.in), std::end(operands.in));
+  addresses.insert(addresses.end(), std::begin(operands.out), std::end(operands.out));
+  const auto body = [&rank = rank_of(comm), call, operands] {
+    carry_out(rank, call, operands);
+    return cudaSuccess;
+  };
+  const cudaError_t code = emu::launch_library_kernel(name_of(call.kind), stream, body, addresses);
   if (code == cudaSuccess) return NcclResult::success;
   return refuse(comm, NcclResult::system_error, cudaGetErrorString(code));
 }

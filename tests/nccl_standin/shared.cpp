@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "emulator.h"
 #include "ranks/reduce.h"
 #include "standin.h"
 
@@ -173,10 +174,14 @@ bool do_call(Rank& rank, const Call& call, const Operands& operands, std::size_t
 
 }  // namespace
 
-std::string text_of(const Call& call) {
+const char* name_of(Kind kind) {
   constexpr const char* kNames[] = {"ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast",
                                     "a group of ncclSend and ncclRecv"};
-  return std::string(kNames[static_cast<int>(call.kind)]) + " of " + std::to_string(call.count) + " elements of type " +
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string text_of(const Call& call) {
+  return std::string(name_of(call.kind)) + " of " + std::to_string(call.count) + " elements of type " +
          std::to_string(static_cast<int>(call.type)) + ", reduction " +
          std::to_string(static_cast<int>(call.reduction)) + ", root " + std::to_string(call.root) +
          (call.is_captured != 0 ? ", captured" : ", not captured");
@@ -231,6 +236,9 @@ void leave(Rank& rank) { munmap(rank.shared, sizeof(Shared)); }
 
 void carry_out(Rank& rank, const Call& call, const Operands& operands) {
   if (const char* slow = std::getenv("GS_NCCL_SLOW_US")) usleep(static_cast<useconds_t>(std::atoi(slow)));
+  const char* beside = std::getenv("GS_NCCL_BESIDE");
+  for (int i = 0, most = beside != nullptr ? std::atoi(beside) : 0; i < most && emu::run_beside(); ++i) {
+  }
   const bool stalls = std::getenv("GS_NCCL_STALL") != nullptr;
   const std::size_t bytes = call.count * graphsink::size_of(dtype_of(call.type));
   if (call.kind == Kind::exchange) {

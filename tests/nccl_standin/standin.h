@@ -5,8 +5,9 @@
 // up in the order of the ranks, in f32 for 16-bit floats. Two ranks may share a device.
 //
 // Environment: GS_NCCL_FAIL names a function whose calls return ncclSystemError; with GS_NCCL_STALL collectives do not
-// end; with GS_NCCL_SLOW_US each begins so many microseconds later; GS_NCCL_VERSION is an older version that it plays,
-// such as 22809. They are read at each call.
+// end; with GS_NCCL_SLOW_US each begins so many microseconds later; with GS_NCCL_BESIDE each lets as many other
+// operations of the device run before it meets the other ranks, if so many can run beside it; GS_NCCL_VERSION is an
+// older version that it plays, such as 22809. They are read at each call.
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,7 @@ struct Call {
   std::uint64_t count = 0;  // elements, as the caller counts them
   friend bool operator==(const Call&, const Call&) = default;
 };
+const char* name_of(Kind kind);
 std::string text_of(const Call& call);
 
 // What one rank sends to another, part by part.
