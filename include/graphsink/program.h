@@ -115,6 +115,8 @@ class Program {
   //   avoided_copies          ops, bytes: those that only move elements and are not needed, and of their results
   //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
   //                           though Tuning::programmatic_launch is on)
+  //   collectives             only where the device carries out some; each: task (its id), stream, beside (ids of the
+  //                           tasks of other streams that may run meanwhile)
   //   islands                 each: tasks (their ids, without those of bodies), sunk, nodes (bodies included), after
   //                           (the numbers of islands that must be done before), beside (whether it
   //                           runs beside islands in front of it that it does not wait for)

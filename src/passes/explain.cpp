@@ -8,6 +8,7 @@
 #include "graphsink/mode.h"
 #include "graphsink/op.h"
 #include "ir/fused.h"
+#include "passes/exchanges.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -58,6 +59,25 @@ std::string invariant_copies_text(const Plan& plan) {
 std::string described(const Target& target) {
   const std::string id = to_string(target.id);
   return target.name == id ? id : id + " (" + target.name + ")";
+}
+
+// "3 collectives on the device: 1 can run beside others, all_reduce #14 on s1 beside 7 other tasks".
+std::string exchanges_text(const Plan& plan) {
+  const std::vector<Beside> exchanges = beside_exchanges(plan);
+  if (exchanges.empty()) return "";
+  constexpr std::size_t kMost = 8;
+  std::size_t listed = 0;
+  std::string beside;
+  for (const Beside& each : exchanges) {
+    if (each.tasks.empty() || listed++ >= kMost) continue;
+    const Task& task = plan.tasks[at(each.exchange)];
+    beside += (beside.empty() ? " " : ", ") + std::string(plan.nodes[at(task.node)].op->name) + " #" +
+              std::to_string(each.exchange) + " on s" + std::to_string(task.stream) + " beside " +
+              count_text(each.tasks.size(), "other task");
+  }
+  const std::string text = count_text(exchanges.size(), "collective") + " on the device: ";
+  if (listed == 0) return text + "nothing can run beside them\n";
+  return text + std::to_string(listed) + " can run beside others," + beside + (listed > kMost ? ", ..." : "") + "\n";
 }
 
 std::string copies_text(const TaskCounts& counts, const std::string& device) {
@@ -223,7 +243,7 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   if (!plan.split_islands.empty())
     text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
-  text += copies_text(counts, device) + invariant_copies_text(plan);
+  text += exchanges_text(plan) + copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)
     text += "fused: " + std::to_string(plan.fusion.ops) + " ops in " + count_text(plan.fusion.nodes, "node") + "; " +
             bytes_text(plan.fusion.bytes) + " of their results are not stored\n";

@@ -5,6 +5,7 @@
 #include "base/at.h"
 #include "base/json_writer.h"
 #include "ir/graph_data.h"
+#include "passes/exchanges.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
 
@@ -88,6 +89,7 @@ class Writer {
         json_.member("nodes", plan_.programmatic.nodes);
         text_or_null("obstacle", plan_.programmatic.obstacle);
       });
+      add_collectives();
       add_islands("islands", plan_.islands);
       add_islands("split_islands", plan_.split_islands);
       array("tasks", plan_.sequences[0].tasks, [&](int id) { add_task(id, plan_.tasks[at(id)].stream); });
@@ -102,6 +104,19 @@ class Writer {
   }
 
  private:
+  // Those that the device carries out, where there are any.
+  void add_collectives() {
+    const std::vector<Beside> exchanges = beside_exchanges(plan_);
+    if (exchanges.empty()) return;
+    array("collectives", exchanges, [&](const Beside& each) {
+      object([&] {
+        json_.member("task", each.exchange);
+        json_.member("stream", plan_.tasks[at(each.exchange)].stream);
+        add_numbers("beside", each.tasks);
+      });
+    });
+  }
+
   // The members of an object, or of one that is a member itself, are what `add` writes.
   template <class Add>
   void object(const Add& add) {

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/at.h"
+#include "passes/exchanges.h"
 #include "passes/islands.h"
 #include "passes/obstacle.h"
 #include "passes/passes.h"
@@ -236,6 +237,7 @@ Obstacle make_islands(Plan& plan) {
 }  // namespace
 
 void partition(Plan& plan) {
+  if (advance_exchanges(plan)) Numbering(plan).run();
   Obstacle obstacle = make_islands(plan);
   Numbering(plan).run();
   plan.split_islands = split_islands(plan);

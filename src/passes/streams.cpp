@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/at.h"
+#include "passes/exchanges.h"
 #include "passes/passes.h"
 
 namespace graphsink {
@@ -20,6 +21,7 @@ class Streams {
       : plan_(plan), schedule_(plan.sequences[0].tasks), deps_(dependencies(plan)), commit_(first_commit_task(plan)) {}
 
   void run() {
+    is_exchange_ = exchanges_beside(plan_, deps_, commit_);
     measure_chains();
     plan_.stream_devices = {0};
     place_beside();
@@ -97,7 +99,7 @@ class Streams {
     for (auto it = schedule_.rbegin(); it != schedule_.rend(); ++it) {
       int i = *it;
       if (i >= commit_) continue;
-      bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1;
+      bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1 && !is_exchange_[at(next[at(i)])];
       if (continues) chain_[at(i)] = chain_[at(next[at(i)])] + 1;
     }
   }
@@ -113,6 +115,11 @@ class Streams {
     return used_++;
   }
 
+  // Whether the target has room for one more stream.
+  bool can_have_another() const {
+    return std::count(plan_.stream_devices.begin(), plan_.stream_devices.end(), 0) < limit_;
+  }
+
   int device_of_stream(int stream) const { return plan_.stream_devices[at(stream)]; }
 
   int choose(int i) {
@@ -123,21 +130,24 @@ class Streams {
       auto found = std::find(devices.begin(), devices.end(), device);
       return found != devices.end() ? static_cast<int>(found - devices.begin()) : new_stream(device);
     }
+    if (is_exchange_[at(i)] && exchange_stream_ < 0 && can_have_another()) exchange_stream_ = new_stream(0);
+    if (is_exchange_[at(i)] && exchange_stream_ >= 0) return exchange_stream_;
     int best = -1;  // the deepest dependency that is still the last task of its stream
     int nearest = 0;
     for (int d : deps_[at(i)]) {
       if (device_of_stream(stream_of_[at(d)]) != 0) continue;
-      if (beside_[at(d)] >= 0) continue;
+      if (beside_[at(d)] >= 0 || stream_of_[at(d)] == exchange_stream_) continue;
       nearest = d;
       if (tail_[at(stream_of_[at(d)])] == d && d != 0 && (best < 0 || depth_[at(d)] > depth_[at(best)])) best = d;
     }
     if (best >= 0) return stream_of_[at(best)];
     if (chain_[at(i)] < kShortChain) return stream_of_[at(nearest)];
     if (tail_[0] <= 0) return 0;
-    if (std::count(plan_.stream_devices.begin(), plan_.stream_devices.end(), 0) < limit_) return new_stream(0);
+    if (can_have_another()) return new_stream(0);
     int least = 0;
     for (int s = 1; s < used_; ++s)
-      if (device_of_stream(s) == 0 && s > last_beside_ && load_[at(s)] < load_[at(least)]) least = s;
+      if (device_of_stream(s) == 0 && s > last_beside_ && s != exchange_stream_ && load_[at(s)] < load_[at(least)])
+        least = s;
     return least;
   }
 
@@ -166,6 +176,9 @@ class Streams {
   std::vector<int> beside_;
   int last_beside_ = 0;                       // the streams of these islands are 1 to this one
   std::map<int, std::vector<Island>> early_;  // these islands, by the task before which they may begin
+  // If other tasks may run beside collectives, these have a stream of their own, on which nothing waits for them.
+  std::vector<bool> is_exchange_;  // by id
+  int exchange_stream_ = -1;
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
   PerStream load_{};

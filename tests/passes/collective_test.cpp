@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "ir/agreement.h"
 #include "ir/step_state.h"
 #include "ir/system_ops.h"
+#include "passes/exchanges.h"
 #include "passes/passes.h"
 #include "passes/plan_queries.h"
 #include "test_ops.h"
@@ -127,6 +129,108 @@ TEST(CollectiveOnADevice, NothingCrossesTheHost) {
   });
   ASSERT_NE(reason, plan.reasons.end());
   EXPECT_EQ(reason->why, "exchange exchanges values on the device, by a library that conditional nodes may not hold");
+}
+
+// A backward pass of four layers; the gradients of the last layer are exchanged first. As average() does with gradients
+// in buckets, the graph has the collectives behind all of it.
+Plan data_parallel_plan(int streams = kMaxStreams) {
+  Graph g;
+  Value y = g.input("x", f32, {8, 16});
+  std::vector<Variable> weights;
+  for (int i = 0; i < 4; ++i) {  // x has no gradient
+    weights.emplace_back("w" + std::to_string(i), Tensor::full(f32, {16, 16}, 0.1));
+    y = tanh(matmul(y, weights.back()));
+  }
+  std::vector<Value> gradients = grad(sum(y), {weights[0], weights[1], weights[2], weights[3]});
+  for (std::size_t i = gradients.size(); i-- > 0;) {
+    const Value flat = concat({reshape(gradients[i], {256}), reshape(gradients[i], {256})}, 0);
+    gradients[i] = reshape(slice(emit(exchange_there_op, {flat})[0], {0}, {256}), {16, 16});
+  }
+  apply(SgdOptions{.lr = 0.1}, weights, gradients);
+  Target target = Target::cuda13();
+  target.max_streams = streams;
+  return make_plan(g, target, system_ops(), {}, {});
+}
+
+// By id: the tasks that it must follow, directly or not.
+std::vector<std::vector<bool>> all_before(const Plan& plan) {
+  const Dependencies deps = dependencies(plan);
+  std::vector<std::vector<bool>> result(plan.tasks.size(), std::vector<bool>(plan.tasks.size()));
+  for (int id : plan.sequences[0].tasks) {
+    for (int d : deps[at(id)]) {
+      result[at(id)][at(d)] = true;
+      for (std::size_t i = 0; i < result.size(); ++i) result[at(id)][i] = result[at(id)][i] || result[at(d)][i];
+    }
+  }
+  return result;
+}
+
+std::string_view op_of(const Plan& plan, int id) {
+  const Task& task = plan.tasks[at(id)];
+  return task.kind == TaskKind::call ? plan.nodes[at(task.node)].op->name : "copy";
+}
+
+TEST(CollectiveOnADevice, RunsBesideTheBackwardPassOfTheLayersBefore) {
+  const Plan plan = data_parallel_plan();
+  const std::vector<Beside> exchanges = beside_exchanges(plan);
+  ASSERT_EQ(exchanges.size(), 4u);
+  const std::vector<std::vector<bool>> before = all_before(plan);
+  const int stream = plan.tasks[at(exchanges[0].exchange)].stream;
+  EXPECT_NE(stream, 0);
+  std::size_t products = 6;  // of three layers: a gradient of the weights and one of the input, but for that of x
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(plan.tasks[at(exchanges[i].exchange)].stream, stream) << i;
+    std::size_t found = 0;
+    for (int other : exchanges[i].tasks) {
+      EXPECT_FALSE(before[at(exchanges[i].exchange)][at(other)]) << op_of(plan, other);
+      EXPECT_FALSE(before[at(other)][at(exchanges[i].exchange)]) << op_of(plan, other);
+      found += op_of(plan, other).starts_with("matmul") ? 1 : 0;
+    }
+    EXPECT_GE(found + 1, products) << i;
+    EXPECT_TRUE(i == 0 || before[at(exchanges[i].exchange)][at(exchanges[i - 1].exchange)]) << "one order";
+    products -= std::min<std::size_t>(products, 2);
+  }
+  for (int id : plan.sequences[0].tasks) {
+    const Task& task = plan.tasks[at(id)];
+    EXPECT_EQ(task.stream == stream, op_of(plan, id) == "exchange") << op_of(plan, id);
+    const bool waits = std::find(task.after.begin(), task.after.end(), stream) != task.after.end();
+    EXPECT_FALSE(waits && op_of(plan, id).starts_with("matmul"));
+  }
+  const std::string text = plan.explain({});
+  EXPECT_NE(text.find("4 collectives on the device: 3 can run beside others, exchange #"), std::string::npos) << text;
+}
+
+TEST(CollectiveOnADevice, HasNoStreamOfItsOwnWhereNothingCanRunBesideIt) {
+  Graph g;
+  const Value x = g.input("x", f32, {256});
+  g.output("y", emit(exchange_there_op, {mul(emit(exchange_there_op, {mul(x, 2.0)})[0], 3.0)})[0]);
+  const Plan inline_plan = make_plan(g, Target::cuda13(), system_ops(), {}, {});
+  EXPECT_EQ(inline_plan.streams, 1);
+  EXPECT_NE(inline_plan.explain({}).find("2 collectives on the device: nothing can run beside them\n"),
+            std::string::npos)
+      << inline_plan.explain({});
+  for (const Beside& each : beside_exchanges(data_parallel_plan(1))) EXPECT_TRUE(each.tasks.empty());
+  EXPECT_EQ(data_parallel_plan(1).streams, 1);
+}
+
+// Values that a collective still reads on its stream share no memory with what runs meanwhile.
+TEST(CollectiveOnADevice, KeepsItsMemoryWhileOthersRun) {
+  const Plan plan = data_parallel_plan();
+  for (const Beside& each : beside_exchanges(plan)) {
+    const Touched mine = touched(plan, plan.tasks[at(each.exchange)]);
+    std::vector<int> used = mine.reads;
+    used.insert(used.end(), mine.writes.begin(), mine.writes.end());
+    for (int other : each.tasks) {
+      for (int written : touched(plan, plan.tasks[at(other)]).writes) {
+        const Buffer& b = plan.buffers[at(written)];
+        for (int buffer : used) {
+          const Buffer& a = plan.buffers[at(buffer)];
+          if (a.storage != Storage::arena || b.storage != Storage::arena) continue;
+          EXPECT_TRUE(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset) << op_of(plan, other);
+        }
+      }
+    }
+  }
 }
 
 // The other ranks hear of a failed host op, too.
