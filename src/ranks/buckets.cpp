@@ -1,10 +1,15 @@
 #include "ranks/buckets.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
 namespace graphsink {
 
-std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::size_t most) {
+std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::size_t most,
+                                       std::span<const std::size_t> order) {
   std::vector<ExchangeBucket> buckets;
-  for (std::size_t i = 0; i < types.size(); ++i) {
+  for (const std::size_t i : order) {
     const bool is_open = types[i].shape.has_open();
     const std::size_t bytes = is_open ? most : types[i].bytes();
     ExchangeBucket* bucket = nullptr;
@@ -15,6 +20,15 @@ std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::s
     bucket->tensors.push_back(i);
   }
   return buckets;
+}
+
+std::vector<std::size_t> by_time(std::span<const Value> values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (std::none_of(values.begin(), values.end(), [](const Value& value) { return value.eager() != nullptr; }))
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return values[a].node() < values[b].node(); });
+  return order;
 }
 
 void expect_bucket(const AverageOptions& options, const char* call, const Where& where) {

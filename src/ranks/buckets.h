@@ -19,7 +19,13 @@ struct ExchangeBucket {
 };
 
 // Each tensor is in one bucket. Those with open sizes, and those with more than `most` bytes, are alone in theirs.
-std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::size_t most);
+// `order`: the numbers of all tensors, in the order in which they are put into buckets.
+std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::size_t most,
+                                       std::span<const std::size_t> order);
+
+// Returns the numbers of the values in the order in which their graph computes them. Gradients of the last layer of a
+// model come first, so that they can be exchanged while the others are computed. Values of an Eager stay in their order.
+std::vector<std::size_t> by_time(std::span<const Value> values);
 
 // Throws Error for a bucket of 0 bytes.
 void expect_bucket(const AverageOptions& options, const char* call, const Where& where);
