@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "profiling/clock.h"
 #include "profiling/machine.h"
 #include "profiling/profile.h"
+#include "profiling/ranks_bench.h"
 #include "profiling/report.h"
 #include "profiling/report_file.h"
 #include "samples/cli.h"
@@ -42,6 +44,10 @@ struct Options {
   bool untimed = false;
   bool profile = false;
   bool list = false;
+  bool ranks = false;
+  bool nccl = false;
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  bool names_threads = false;  // given, not the default
   models::WorkloadOptions workload;
 };
 
@@ -191,11 +197,41 @@ void profile(models::Workloads& workloads, DeviceId device, const Options& optio
   });
 }
 
+int run_ranks(const Options& options) {
+#ifdef GRAPHSINK_RANKS
+  bench::RanksOptions ranks{.workloads = options.workloads,
+                            .device = options.device,
+                            .nccl = options.nccl,
+                            .steps = options.steps,
+                            .steps_per_launch = options.steps_per_launch,
+                            .threads = options.names_threads ? options.threads : 0,
+                            .bucket_bytes = static_cast<std::size_t>(options.bucket_bytes),
+                            .untimed = options.untimed,
+                            .json_file = options.json_file,
+                            .workload = options.workload};
+  if (ranks.workloads.empty()) ranks.workloads = {"mlp", "gpt"};
+  for (const std::string& name : ranks.workloads)
+    if (!models::can_be_shared(name))
+      throw Error("workload \"" + name + "\"", Where(), "ranks do not share it", "name mlp, charmlp, lstm or gpt");
+  if (options.modes.size() > 1) throw Error("--mode", Where(), "ranks are measured in one mode", "name one of --list");
+  if (!options.modes.empty()) ranks.mode = options.modes[0];
+  bench::bench_ranks(ranks);
+  return 0;
+#else
+  (void)options;
+  throw Error("--ranks", Where(), "this build has no ranks",
+              "install MPI (on Debian: libopenmpi-dev, openmpi-bin), and configure with -DGRAPHSINK_RANKS=ON");
+#endif
+}
+
 int run(Options options) {
   if (options.list) {
     print_list();
     return 0;
   }
+  options.workload.is_test_size = options.size == "test";
+  options.workload.is_large_size = options.size == "large";
+  if (options.ranks) return run_ranks(options);
   if (options.workloads.empty())
     for (const auto& workload : models::Workloads::list()) options.workloads.emplace_back(workload.name);
   options.names_modes = !options.modes.empty();
@@ -204,8 +240,6 @@ int run(Options options) {
   std::vector<NamedMode> modes;
   for (const std::string& name : options.modes) modes.push_back(mode_of(name));
   DeviceId device = cli::device_of(options.device);
-  options.workload.is_test_size = options.size == "test";
-  options.workload.is_large_size = options.size == "large";
   models::Workloads workloads(options.workload);
   for (const std::string& name : options.workloads) {  // refuses before anything is measured
     models::Model model = make(workloads, name, options);
@@ -256,9 +290,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--count-on-host", options.workload.counts_on_host,
                "of jacobi: an op on the host counts the iterations, so that the host drives the loop on a GPU");
-  app.add_option("--threads", options.threads, "of the CPU; the cores there are by default")
-      ->check(cli::whole_number(1, 1024))
-      ->capture_default_str();
+  const CLI::Option* threads =
+      app.add_option("--threads", options.threads, "of the CPU; the cores there are by default")
+          ->check(cli::whole_number(1, 1024))
+          ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
   app.add_flag("--programmatic-launch", options.programmatic_launch,
                "in captured graphs, launch kernels behind kernels programmatically (Tuning::programmatic_launch)");
@@ -274,6 +309,21 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"text", "json", "dot"}));
   app.add_flag("--profile", options.profile,
                "measure each op, in place of the modes: time, GFLOP/s, GB/s, and what the machine can do");
+  CLI::Option* ranks =
+      app.add_flag("--ranks", options.ranks,
+                   "data-parallel training by all processes that mpirun starts, beside the same steps without "
+                   "collectives, in one mode (sink); mlp and gpt, unless other ones are named");
+  app.add_flag("--nccl", options.nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
+      ->needs(ranks);
+  app.add_option("--bucket", options.bucket_bytes, "with --ranks: bytes of gradients that are exchanged at once")
+      ->needs(ranks)
+      ->check(cli::whole_number(1, std::int64_t{1} << 40))
+      ->capture_default_str();
   app.add_flag("--list", options.list, "print workloads and modes");
-  return cli::run_program(app, argc, argv, [&] { return run(options); });
+  const int code = cli::run_program(app, argc, argv, [&] {
+    options.names_threads = threads->count() > 0;
+    return run(options);
+  });
+  if (options.ranks && code != 0) std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
+  return code;
 }

@@ -5,8 +5,10 @@ usage: bench_test.py BIN_DIR [WORKLOAD...]    all of them, unless some are named
 """
 
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +43,73 @@ def report(*arguments, size="test", timed=False):
 
 def hashes(rows):
     return {row["workload"]: (row["loss_hash"], row["state_hash"]) for row in rows}
+
+
+# These let Open MPI start as root, and more ranks than there are cores.
+OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+class RanksTest(unittest.TestCase):
+    """graphsink-bench --ranks."""
+
+    @classmethod
+    def setUpClass(cls):
+        done = subprocess.run([PROGRAM, "--ranks", "--workload", "chain"], capture_output=True, text=True, check=False)
+        if "this build has no ranks" in done.stderr:
+            raise unittest.SkipTest("NOT CHECKED: the build has no ranks")
+        if shutil.which("mpirun") is None:
+            raise unittest.SkipTest("NOT CHECKED: there is no mpirun")
+        cls.stand_in = pathlib.Path(PROGRAM).parent / "libnccl_standin.so"
+
+    def ranks(self, number, *arguments, code=0):
+        command = ["mpirun", "-n", str(number), PROGRAM, "--ranks", "--size", "test", *map(str, arguments)]
+        environment = {**os.environ, **OPEN_MPI, "GRAPHSINK_NCCL": str(self.stand_in)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def test_times_of_each_rank(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            table = self.ranks(2, "--device", "cpu", "--steps", 4, "--json", path).stdout
+            found = json.loads(path.read_text())
+        self.assertEqual((found["ranks"], found["exchange"]), (2, "mpi"))
+        self.assertEqual([row["workload"] for row in found["rows"]], ["mlp", "gpt"])
+        for row in found["rows"]:
+            self.assertEqual(len(row["of_ranks"]), 2)
+            self.assertGreater(row["bytes_per_step"], 0)
+            self.assertRegex(row["state_hash"], "^[0-9a-f]{8}$")
+            for each in row["of_ranks"]:
+                self.assertGreater(each["step_us"]["median"], 0)
+                self.assertGreater(each["without_us"]["median"], 0)
+                self.assertAlmostEqual(each["efficiency"], each["without_us"]["median"] / each["step_us"]["median"])
+            for rank in range(2):  # one table, from one rank
+                self.assertEqual(len(re.findall(rf"(?m)^{row['workload']} +{rank} ", table)), 1, table)
+
+    def test_one_rank_has_no_collectives(self):
+        report = json.loads(self.ranks(1, "--device", "cpu", "--workload", "mlp", "--steps", 2, "--json", "-").stdout)
+        self.assertEqual((report["ranks"], report["rows"][0]["bytes_per_step"]), (1, 0))
+        self.assertEqual(len(report["rows"][0]["of_ranks"]), 1)
+
+    def test_nccl_keeps_a_step_in_its_launch(self):
+        if not self.stand_in.exists():
+            self.skipTest("NOT CHECKED: there is no stand-in for NCCL")
+        hashes_of = {}
+        for name, arguments in (("nccl", ["--nccl", "--bucket", 2048]), ("mpi", ["--device", "cuda:0"])):
+            report = json.loads(self.ranks(2, "--workload", "mlp", "--steps", 4, "--untimed", *arguments, "--json", "-").stdout)
+            (row,) = report["rows"]
+            hashes_of[name] = row["state_hash"]
+            self.assertEqual(row["host_nodes"] == 0, name == "nccl")
+            self.assertEqual(row["streams"] > 1, name == "nccl", "collectives have a stream of their own")
+            self.assertIsNone(row["step_us"])
+        self.assertEqual(hashes_of["nccl"], hashes_of["mpi"])
+
+    def test_refuses(self):
+        for arguments, problem in ((["--workload", "chain"], "ranks do not share it"), (["--mode", "sink,automatic"], "in one mode")):
+            done = subprocess.run([PROGRAM, "--ranks", *arguments], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(problem, done.stderr)
 
 
 class BenchTest(unittest.TestCase):

@@ -63,8 +63,13 @@ Model train_mlp(const Mlp& mlp, std::shared_ptr<const Digits> digits, const MlpT
     model.feeds = digit_batches(x, t, std::move(digits), options);
   }
   Value loss = cross_entropy(mlp.logits(x), t);
-  Optimizer optimizer = adamw(loss, {mlp.w1, mlp.w2, mlp.w3}, {.lr = options.lr});
-  model.graph.record("loss", loss);
+  const std::vector<Variable> parameters = {mlp.w1, mlp.w2, mlp.w3};
+  const Sharing& sharing = options.sharing;
+  const AdamwOptions adamw_options{.lr = options.lr};
+  Optimizer optimizer = sharing.apply
+                            ? sharing.apply(adamw_options, {{parameters}}, grad(loss, {mlp.w1, mlp.w2, mlp.w3}))
+                            : adamw(loss, parameters, adamw_options);
+  model.graph.record("loss", sharing.loss ? sharing.loss(loss) : loss);
   model.variables = optimizer.variables();
   model.variables.insert(model.variables.end(), {mlp.w1, mlp.w2, mlp.w3});
   return model;

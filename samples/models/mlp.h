@@ -26,6 +26,7 @@ struct MlpTraining {
   std::uint64_t seed = 1;
   // The digits live on the device, and each step gathers its batch by a feed of their numbers, "index".
   bool is_resident = false;
+  Sharing sharing = {};
 };
 
 // Data for the feeds of images [batch, inputs] and labels [batch]: randomly drawn batches.

@@ -30,6 +30,13 @@ struct Model {
   bool programmatic_launch = false;  // Tuning::programmatic_launch
 };
 
+// How processes share a training: what updates the parameters, given the gradients of this process, and what becomes of
+// the loss that is shown. Empty: one process trains.
+struct Sharing {
+  std::function<Optimizer(const AdamwOptions&, const std::vector<ParameterGroup>&, const std::vector<Value>&)> apply;
+  std::function<Value(const Value&)> loss;
+};
+
 // Gives `program`, compiled from the model's graph, the data for the coming steps.
 void feed(Program& program, const Model& model, std::int64_t first, std::int64_t count);
 

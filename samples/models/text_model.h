@@ -56,13 +56,6 @@ TextModel gpt(std::int64_t vocabulary, const GptSizes& sizes, std::uint64_t seed
 // One of the above by name, at its default sizes. Throws Error for another name.
 TextModel text_model(std::string_view name, std::int64_t vocabulary, std::uint64_t seed);
 
-// How processes share a training: what updates the parameters, given the gradients of this process, and what becomes of
-// the loss that is shown. Empty: one process trains.
-struct Sharing {
-  std::function<Optimizer(const AdamwOptions&, const std::vector<ParameterGroup>&, const std::vector<Value>&)> apply;
-  std::function<Value(const Value&)> loss;
-};
-
 struct TextTraining {
   std::int64_t batch = 64;
   double lr = 3e-3;              // at its highest

@@ -39,6 +39,10 @@ constexpr WorkloadInfo kWorkloads[] = {
 
 }  // namespace
 
+bool can_be_shared(std::string_view name) {
+  return name == "mlp" || name == "charmlp" || name == "lstm" || name == "lstm-scan" || name == "gpt";
+}
+
 std::span<const WorkloadInfo> Workloads::list() { return kWorkloads; }
 
 const DigitData& Workloads::digits() {
@@ -80,12 +84,13 @@ Model Workloads::make(std::string_view name) {
   if (name == "mlp") {
     std::int64_t hidden = is_test ? 16 : 256;
     return train_mlp(Mlp(digits().digits->images.shape()[1], hidden, 10, seed), digits().digits,
-                     {.batch = is_test ? 8 : 32, .seed = seed});
+                     {.batch = is_test ? 8 : 32, .seed = seed, .sharing = options_.sharing});
   }
   if (name == "charmlp" || name == "lstm" || name == "lstm-scan" || name == "gpt") {
     TextModel model = text_model(name);
     TextTraining training = training_of(model);
     training.seed = seed;
+    training.sharing = options_.sharing;
     if (is_test) training.batch = std::min<std::int64_t>(training.batch / 4, 8);
     return train(model, text().text, training);
   }

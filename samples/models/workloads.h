@@ -21,7 +21,11 @@ struct WorkloadOptions {
   std::string directory;        // with data, see data.h
   std::string text;             // a text file for the models of text
   std::uint64_t seed = 1;
+  Sharing sharing = {};  // of the workloads that can_be_shared()
 };
+
+// Whether WorkloadOptions::sharing has an effect: mlp and the models of text that are trained.
+bool can_be_shared(std::string_view name);
 
 struct WorkloadInfo {
   std::string_view name;
