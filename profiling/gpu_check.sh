@@ -6,8 +6,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {
   cat <<TEXT
-usage: profiling/gpu_check.sh --pack FILE [--architectures LIST] [--build DIR]
-       profiling/gpu_check.sh --from FILE --out DIR [--plan first|again|speed] [--items ITEM,..] [--minutes N]
+usage: profiling/gpu_check.sh --pack FILE [--ranks] [--architectures LIST] [--build DIR]
+       profiling/gpu_check.sh --from FILE --out DIR [--plan first|again|speed|ranks] [--items ITEM,..] [--minutes N]
                               [--resume RESULTS]
        profiling/gpu_check.sh --out DIR [--plan ..] [--minutes N] [--resume RESULTS] [--architectures LIST] [--build DIR]
        profiling/gpu_check.sh --dry-run [--full] [--build DIR]
@@ -26,6 +26,12 @@ usage: profiling/gpu_check.sh --pack FILE [--architectures LIST] [--build DIR]
                    random graphs with the run-time compiler, names of nodes, sanitizers, device memory of nodes
      speed         three rounds of the bench beside hand-written baselines, programmatic launch, many steps in a launch,
                    single ops, Nsight Compute, a GPT-2 small against PyTorch, endurance
+     ranks         several processes, on a machine of two to eight GPUs with NCCL and mpirun (one GPU and no MPI: what can
+                   run): collectives of one rank, samples, all tests of ranks, planted mistakes and random programs, the bench
+                   at 1, 2, 4 and 8 ranks beside the same steps without collectives, and what runs beside them
+  --ranks          with --pack: programs with ranks, which need the MPI of the machine that built them (Debian:
+                   libopenmpi-dev), and start nowhere without it. Else: --plan ranks. NCCL is found as libnccl.so.2, or named
+                   by GRAPHSINK_NCCL
   --items ITEM,..  only these items of the plan, in this order; a wrong name lists them all
   --minutes N      of this call (default: 9). What was not reached is listed; nothing is lost when the call is cut off
   --resume RESULTS the --out folder of an earlier call. Of the same plan: goes on where it stopped. Of another plan:
@@ -41,11 +47,12 @@ die() {
   exit 2
 }
 
-pack='' from='' out='' plan=first items='' minutes=9 resume='' architectures=90 build='' dry_run=false full=false
+pack='' from='' out='' plan='' items='' ranks=false minutes=9 resume='' architectures=90 build='' dry_run=false full=false
 while [[ $# -gt 0 ]]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --dry-run) dry_run=true ;;
+    --ranks) ranks=true ;;
     --full) full=true ;;
     --pack | --from | --out | --plan | --items | --minutes | --resume | --architectures | --build)
       [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value; see --help"
@@ -56,7 +63,12 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-[[ $plan == first || $plan == again || $plan == speed ]] || die "there is no plan $plan; the plans are first, again, speed"
+if [[ -z $plan ]]; then
+  plan=first
+  [[ $ranks == false ]] || plan=ranks
+fi
+[[ $plan == first || $plan == again || $plan == speed || $plan == ranks ]] ||
+  die "there is no plan $plan; the plans are first, again, speed, ranks"
 [[ $minutes =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--minutes $minutes: give a number of minutes, such as 9"
 [[ $architectures =~ ^[0-9a-z,\;-]+$ ]] || die "--architectures $architectures: give numbers as CMake writes them, such as 90 or 80,90"
 [[ -z $from || -r $from ]] || die "there is no $from; make it with profiling/gpu_check.sh --pack $from"
@@ -74,7 +86,7 @@ if [[ -z $from ]]; then
     mkdir -p "$here/../build"
     from=$here/../build/gpu_check.tar.xz
   fi
-  "$here/gpu_pack.sh" "${pack:-$from}" "$architectures" "$build"
+  GS_PACK_RANKS=$ranks "$here/gpu_pack.sh" "${pack:-$from}" "$architectures" "$build"
   [[ -z $pack ]] || exit 0
 fi
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # usage: gpu_pack.sh FILE ARCHITECTURES BUILD [PROGRAM...]: what gpu_check.sh --pack does. BUILD is a finished build folder,
-# or empty: then the preset cuda-pack is built. PROGRAM: of its programs only these, for a rehearsal.
+# or empty: then the preset cuda-pack is built, with GS_PACK_RANKS=true in the environment also graphsink::ranks. PROGRAM: of
+# its programs only these, for a rehearsal.
 set -euo pipefail
 
 # shellcheck source=samples/setup.sh
@@ -13,11 +14,13 @@ programs=("$@")
 
 # What programs read of the sources, and what runs them.
 sources=(LICENSE include/graphsink/ops.h tests/golden tests/conformance/golden.txt profiling/peers profiling/gpu)
-sources+=(profiling/compare.py profiling/gpu_run.py profiling/kernel_table.py profiling/nsys.sh)
+sources+=(profiling/compare.py profiling/gpu_run.py profiling/kernel_table.py profiling/nsys.sh profiling/overlap.py)
+sources+=(tests/ranks/mistakes.py)
 
 if [[ -z $build ]]; then
   gs_require_packages "${GS_BUILD_PACKAGES[@]}"
   GS_CMAKE_ARGS+=("-DCMAKE_CUDA_ARCHITECTURES=${architectures//,/;}")
+  [[ ${GS_PACK_RANKS:-false} == false ]] || GS_CMAKE_ARGS+=(-DGRAPHSINK_RANKS=ON)
   gs_build cuda-pack
   build=$GS_ROOT/build/cuda-pack
 fi
@@ -29,7 +32,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{bin,lib,src}
 
+# Of a build without ranks, programs of a former one with them may lie there.
+is_of_ranks() { [[ $1 == 12_ranks || $1 == test_ranks ]]; }
 is_wanted() {
+  if is_of_ranks "$1" && [[ $(cached GRAPHSINK_RANKS) == OFF ]]; then return 1; fi
   [[ ${#programs[@]} -eq 0 && $1 != planted_faults ]] || [[ " ${programs[*]} " == *" $1 "* ]]
 }
 for program in "$build"/bin/*; do

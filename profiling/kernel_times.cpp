@@ -5,6 +5,7 @@
 //   GRAPHSINK_KERNEL_TIMES_LEVEL  node (default): kernels, copies and fills, those of graphs with the ids of their
 //                                 nodes, which slows down the launches of graphs
 //                                 graph: one time for each launch of a graph
+//                                 timeline: as node, and when each of them began and ended (profiling/overlap.py)
 //
 // profiling/kernel_table.py reads the file. Each line is a JSON object, with sums over `count` times:
 //
@@ -14,6 +15,8 @@
 //       launches of a graph
 //   {"kind": "clone", "node": 17, "original": 5}
 //       which node was copied from which
+//   {"kind": "span", "node": 17, "name": "scale(float*)", "start": 5000, "end": 6200}
+//       one of them, in nanoseconds
 //   {"kind": "dropped", "count": 12}
 //       records that were lost
 #include <cupti.h>
@@ -30,6 +33,8 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -37,6 +42,12 @@ using Json = nlohmann::ordered_json;
 
 struct Sum {
   std::uint64_t count = 0, nanoseconds = 0, bytes = 0;
+};
+
+struct Span {
+  std::uint64_t node = 0;
+  std::string name;
+  std::uint64_t start = 0, end = 0;
 };
 
 std::string demangled(const char* symbol) {
@@ -62,8 +73,9 @@ class Recorder {
     return *recorder;
   }
 
-  bool start(std::string path, bool graphs_only) {
+  bool start(std::string path, bool graphs_only, bool keeps_spans) {
     path_ = std::move(path);
+    keeps_spans_ = keeps_spans;
     if (!succeeds(cuptiSubscribe(&subscriber_, on_clone, this), "cuptiSubscribe") ||
         !succeeds(cuptiEnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED),
                   "cuptiEnableCallback") ||
@@ -94,6 +106,10 @@ class Recorder {
     }
     for (const auto& [node, original] : originals_) {
       write(file, {{"kind", "clone"}, {"node", node}, {"original", original}});
+    }
+    for (const Span& span : spans_) {
+      write(file,
+            {{"kind", "span"}, {"node", span.node}, {"name", span.name}, {"start", span.start}, {"end", span.end}});
     }
     if (dropped_ > 0) write(file, {{"kind", "dropped"}, {"count", dropped_}});
     if (!file.flush()) std::fprintf(stderr, "kernel_times: %s cannot be written\n", path_.c_str());
@@ -164,6 +180,7 @@ class Recorder {
   }
   template <class Record>
   void add_work(const char* kind, std::string name, const Record& record, std::uint64_t bytes) {
+    if (keeps_spans_) spans_.push_back({record.graphNodeId, name, record.start, record.end});
     add_to(work_[{kind, record.graphNodeId, std::move(name)}], record.start, record.end, bytes);
   }
   static void add_to(Sum& sum, std::uint64_t start, std::uint64_t end, std::uint64_t bytes) {
@@ -179,6 +196,8 @@ class Recorder {
   std::map<std::uint32_t, Sum> launches_;                                    // by graph
   std::map<std::uint64_t, std::uint64_t> originals_;
   std::uint64_t dropped_ = 0;
+  bool keeps_spans_ = false;
+  std::vector<Span> spans_;
 };
 
 }  // namespace
@@ -187,8 +206,9 @@ class Recorder {
 extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
   const char* path = std::getenv("GRAPHSINK_KERNEL_TIMES");
   if (!path) return 1;
-  const char* level = std::getenv("GRAPHSINK_KERNEL_TIMES_LEVEL");
-  if (!Recorder::instance().start(path, level && std::string_view(level) == "graph")) return 0;
+  const char* named = std::getenv("GRAPHSINK_KERNEL_TIMES_LEVEL");
+  const std::string_view level = named ? named : "node";
+  if (!Recorder::instance().start(path, level == "graph", level == "timeline")) return 0;
   std::atexit([] { Recorder::instance().finish(); });
   return 1;
 }

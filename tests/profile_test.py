@@ -19,6 +19,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NSYS = ROOT / "profiling" / "nsys.sh"
 TABLE = ROOT / "profiling" / "kernel_table.py"
+OVERLAP = ROOT / "profiling" / "overlap.py"
 STEPS = 12
 
 # Takes the place of nsys: `profile` runs the program and keeps the level that was asked for, `export` makes the database.
@@ -75,6 +76,60 @@ EXPECTED = {  # by op and work: nanoseconds, calls, bytes, operations
     ("matmul", "2 different"): (10000, 2, 8000, 160000),
     ("graphsink", "memcpy"): (1000, 2, 128, 0),
     ("", "tanh(float*)"): (500, 1, 0, 0)}
+
+
+class Overlap(unittest.TestCase):
+    """profiling/overlap.py: what ran beside collectives."""
+
+    # Two collectives; of the first one, 40 ns are covered by three kernels, of which two overlap each other.
+    SPANS = [("ncclDevKernel_AllReduce(x)", 100, 200), ("gemm", 50, 110), ("gemm", 120, 130), ("tanh", 125, 140), ("gemm", 190, 300),
+             ("ncclDevKernel_AllReduce(x)", 400, 500)]
+    EXPECTED = [{"name": "ncclDevKernel_AllReduce(x)", "count": 2, "ns": 200, "beside_ns": 40, "kernels_beside": 4, "with_others": 1}]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def rows(self, trace):
+        done = run(OVERLAP, trace, "--json", self.path / "rows.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("20 %", done.stdout)
+        return json.loads((self.path / "rows.json").read_text(encoding="utf-8"))
+
+    def test_of_cupti(self):
+        lines = [{"kind": "span", "node": 1, "name": name, "start": start, "end": end} for name, start, end in self.SPANS]
+        lines.append({"kind": "kernel", "node": 1, "name": "gemm", "count": 3, "ns": 180, "bytes": 0})
+        self.assertEqual(self.rows(write_lines(self.path / "trace.jsonl", lines)), self.EXPECTED)
+
+    def test_of_nsight_systems(self):
+        statements = ["CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)",
+                      "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, demangledName INTEGER)"]
+        for number, (name, start, end) in enumerate(self.SPANS):
+            statements.append(f"INSERT INTO StringIds VALUES ({number}, '{name}')")
+            statements.append(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({start}, {end}, {number})")
+        self.assertEqual(self.rows(make_database(self.path / "trace.sqlite", statements)), self.EXPECTED)
+
+    def test_of_a_program(self):
+        """The software device records when each kernel ran."""
+        trace = self.path / "trace.jsonl"
+        done = run(BIN_DIR / "graphsink-bench", "--workload", "mlp", "--size", "test", "--mode", "sink", "--untimed", "--steps", STEPS,
+                   CUDA_INJECTION64_PATH=str(BIN_DIR / "libgraphsink_kernel_times.so"), GRAPHSINK_KERNEL_TIMES=str(trace),
+                   GRAPHSINK_KERNEL_TIMES_LEVEL="timeline")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
+        spans = [line for line in lines if line["kind"] == "span"]
+        self.assertEqual(len(spans), sum(line["count"] for line in lines if line["kind"] in ("kernel", "memcpy", "memset")))
+        self.assertTrue(all(line["start"] <= line["end"] for line in spans))
+        done = run(OVERLAP, trace)
+        self.assertEqual((done.returncode, done.stderr), (1, "overlap.py: no collective of NCCL ran\n"))
+
+    def test_says_what_it_cannot_read(self):
+        (self.path / "other.txt").write_text("no timeline\n", encoding="utf-8")
+        for name in ("missing.jsonl", "other.txt"):
+            done = run(OVERLAP, self.path / name)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(name, done.stderr)
 
 
 class Profile(unittest.TestCase):

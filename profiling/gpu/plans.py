@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable
 
-from gpu import items, machine, tools
+from gpu import items, machine, ranks, tools
 from gpu.gtest import counts_of, has_failed
 from gpu.session import CutOff, Session, Skipped
 
@@ -113,7 +113,26 @@ def speed() -> list[Item]:
     ]
 
 
-PLANS: dict[str, Callable[[], list[Item]]] = {"first": first, "again": again, "speed": speed}
+def several_ranks() -> list[Item]:
+    """Programs of several processes, on a machine of two to eight GPUs with MPI and NCCL. What needs less runs with less, and
+    the others say what is missing."""
+    random = "*RandomRanks*"
+    return [
+        item("ranks_machine", ranks.ranks_machine, alone=True),
+        item("ranks_alone", ranks.alone, alone=True),
+        item("ranks_samples", ranks.samples, alone=True),
+        item("ranks_tests_nccl", ranks.tests, 2, True, least=40, alone=True),
+        item("ranks_scaling_nccl", ranks.scaling, True, least=40, alone=True),
+        item("ranks_overlap_cupti", ranks.overlap, "cupti", least=20, alone=True),
+        item("ranks_overlap_nsys", ranks.overlap, "nsys", least=20, alone=True),
+        item("ranks_scaling_mpi", ranks.scaling, False, least=40, alone=True),
+        item("ranks_tests_mpi", ranks.tests, 2, False, least=40, alone=True),
+        item("ranks_mistakes", ranks.mistakes, least=40, alone=True),
+        item("ranks_random_4", ranks.tests, 4, True, random, least=40, alone=True),
+    ]
+
+
+PLANS: dict[str, Callable[[], list[Item]]] = {"first": first, "again": again, "speed": speed, "ranks": several_ranks}
 
 
 class PlanRun:

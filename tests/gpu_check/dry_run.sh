@@ -12,6 +12,7 @@ full=$1 build=$2
 programs=(01_hello 02_eager 04_custom_cuda_op 05_control_flow 06_two_devices train_mnist train_text graphsink-bench launch_baseline
   crossing_cost shape_changes endurance conformance_record existing_trainer existing_trainer_sunk libgraphsink_kernel_times.so
   test_device test_exec test_capture planted_faults)
+ranks=(12_ranks test_ranks libnccl_standin.so)
 
 if [[ -z $build ]]; then
   gs_build emulated
@@ -42,6 +43,7 @@ expect_refusal 'is it whole' --from "$0" --out "$work/out"
 expect_refusal 'exclude each other' --from "$0" --pack "$work/pack"
 expect_refusal 'finished build' --pack "$work/pack" --build "$work"
 
+if [[ -x $build/bin/test_ranks ]]; then programs+=("${ranks[@]}"); fi
 GS_PACK_LEVEL=0 "$GS_ROOT/profiling/gpu_pack.sh" "$work/pack/emulated.tar.xz" none "$build" "${programs[@]}"
 TMPDIR=$work expect_refusal 'the items of the plan first are hello' --from "$work/pack/emulated.tar.xz" --out "$work/out" --items nothing
 rehearsal=("$work/pack/emulated.tar.xz" "$work/rehearsal")

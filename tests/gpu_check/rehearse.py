@@ -9,10 +9,12 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -28,7 +30,8 @@ PLANTED = {"A_Passes": r"ok", "B_Crashes": r"CRASHED \(-11\), alone CRASHED \(-1
            "H_LeavesACaptureOpen": r"FAILED, alone FAILED", "I_IsTheVictimOfTheOneBefore": r"FAILED, alone ok", "J_IsSkipped": r"skipped",
            "K_Passes": r"ok"}
 # Items that cannot run in a rehearsal, because only a GPU can answer.
-ALWAYS_SKIPPED = {"probe", "products", "open_questions", "tests_fusion", "tests_random", "names_by_nsys", "ops"}
+ALWAYS_SKIPPED = {"probe", "products", "open_questions", "tests_fusion", "tests_random", "names_by_nsys", "ops", "ranks_overlap_nsys",
+                  "ranks_random_4"}
 
 pack, folder, is_full = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), "--full" in sys.argv[3:]
 environment = dict(os.environ, PATH=f"{STAND_INS / 'bin'}:{os.environ['PATH']}", PYTHONPATH=str(STAND_INS / "python"), TMPDIR=str(folder / "tmp"),
@@ -170,6 +173,22 @@ def rehearse_speed():
     check_folder("speed-2")
 
 
+def rehearse_ranks():
+    with tarfile.open(pack) as archive:
+        has_ranks = any(name.endswith("bin/test_ranks") for name in archive.getnames())
+    if not has_ranks or shutil.which("mpirun") is None:
+        print("== NOT CHECKED: the plan ranks; the build has no test_ranks, or there is no mpirun", flush=True)
+        return
+    expect(call("ranks", "ranks") == 0, "ranks failed")
+    results = read("ranks", "results.json")
+    expect(any(row["kernels_beside"] > 0 for row in results.get("overlap-cupti", [])), "ranks: nothing ran beside a collective")
+    for way in ("nccl", "mpi"):
+        rows = results.get(f"ranks-{way}", {"rows": []})["rows"]
+        expect([(row["ranks"], row["workload"]) for row in rows] == [(n, w) for n in (1, 2) for w in ("mlp", "gpt")], f"ranks: by {way} there are {rows}")
+    check_complete("ranks")
+    check_folder("ranks")
+
+
 def rehearse_items():
     command = [str(argument) for argument in arguments_of("items", "first", None)] + ["--items", "launch_baseline,hello"]
     expect(subprocess.run(command, env=environment, capture_output=True, check=False, timeout=MOST_SECONDS).returncode == 0, "items: the call failed")
@@ -201,6 +220,7 @@ def main():
     if is_full:
         rehearse_items()
         rehearse_speed()
+        rehearse_ranks()
     check_no_process_is_left()
     check_page()
     print(f"== rehearsal: {len(failures)} failures")

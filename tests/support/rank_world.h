@@ -20,15 +20,18 @@ struct RankWay {
   bool nccl = false;
 };
 
-// On the software CUDA device a library of the tests stands in for NCCL, which lies beside the program. On a GPU two
-// ranks would need two of them.
+// On the software CUDA device a library of the tests stands in for NCCL, which lies beside the program. GPUs take part
+// where the environment has GS_TEST_NCCL, and each rank sees another GPU as its first one.
 inline std::vector<RankWay> rank_ways() {
   std::vector<RankWay> ways;
   for (const DeviceId& device : devices()) {
     ways.push_back({device});
 #ifdef GRAPHSINK_EMULATED
-    if (device.kind == DeviceKind::cuda) ways.push_back({device, true});
+    const bool has_nccl = true;
+#else
+    const bool has_nccl = std::getenv("GS_TEST_NCCL") != nullptr;
 #endif
+    if (device.kind == DeviceKind::cuda && has_nccl) ways.push_back({device, true});
   }
   return ways;
 }
@@ -42,8 +45,10 @@ inline const Comm& world_of_host() {
   return comm;
 }
 inline void name_nccl_standin() {
+#ifdef GRAPHSINK_EMULATED
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   setenv("GRAPHSINK_NCCL", (folder / "libnccl_standin.so").c_str(), 0);
+#endif
 }
 inline const Comm& world_of_nccl() {
   static const Comm comm = [] {
