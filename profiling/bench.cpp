@@ -220,7 +220,7 @@ int run_ranks(const Options& options) {
 #else
   (void)options;
   throw Error("--ranks", Where(), "this build has no ranks",
-              "install MPI (on Debian: libopenmpi-dev, openmpi-bin), and configure with -DGRAPHSINK_RANKS=ON");
+              "install MPI or ZeroMQ (docs/ranks.md), and configure with -DGRAPHSINK_RANKS=ON");
 #endif
 }
 
@@ -311,7 +311,7 @@ int main(int argc, char** argv) {
                "measure each op, in place of the modes: time, GFLOP/s, GB/s, and what the machine can do");
   CLI::Option* ranks =
       app.add_flag("--ranks", options.ranks,
-                   "data-parallel training by all processes that mpirun starts, beside the same steps without "
+                   "data-parallel training by all processes that were started together, beside the same steps without "
                    "collectives, in one mode (sink); mlp and gpt, unless other ones are named");
   app.add_flag("--nccl", options.nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
       ->needs(ranks);

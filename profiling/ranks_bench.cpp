@@ -45,7 +45,7 @@ class RanksBench {
  public:
   explicit RanksBench(const RanksOptions& options)
       : options_(options),
-        comm_(options.nccl ? nccl_world() : mpi_world()),
+        comm_(options.nccl ? nccl_world() : world()),
         device_(options.nccl ? cuda(std::max(comm_.device(), 0)) : cli::device_of(options.device)),
         mode_(cli::mode_of(options.mode)),
         threads_(options.threads) {
@@ -67,7 +67,7 @@ class RanksBench {
     if (!prints) return;
     const json report = {{"machine", machine},
                          {"ranks", comm_.size()},
-                         {"exchange", options_.nccl ? "nccl" : "mpi"},
+                         {"exchange", options_.nccl ? "nccl" : "host"},
                          {"threads", threads_},
                          {"rows", rows}};
     file.write(report, [&] { print(report); });

@@ -14,7 +14,7 @@ struct RanksOptions {
   std::vector<std::string> workloads;  // of those that models::can_be_shared()
   std::string mode = "sink";
   std::string device = "auto";
-  bool nccl = false;  // nccl_world(), else mpi_world()
+  bool nccl = false;  // nccl_world(), else world()
   std::int64_t steps = 100;
   std::int64_t steps_per_launch = 1;
   int threads = 0;  // Tuning::threads; 0: the cores of the machine are divided among the ranks

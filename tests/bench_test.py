@@ -74,7 +74,7 @@ class RanksTest(unittest.TestCase):
             path = pathlib.Path(folder) / "report.json"
             table = self.ranks(2, "--device", "cpu", "--steps", 4, "--json", path).stdout
             found = json.loads(path.read_text())
-        self.assertEqual((found["ranks"], found["exchange"]), (2, "mpi"))
+        self.assertEqual((found["ranks"], found["exchange"]), (2, "host"))
         self.assertEqual([row["workload"] for row in found["rows"]], ["mlp", "gpt"])
         for row in found["rows"]:
             self.assertEqual(len(row["of_ranks"]), 2)
