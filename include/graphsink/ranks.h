@@ -93,8 +93,7 @@ struct WorldOptions {
 };
 // All processes that were started together, however that was done:
 //   * by mpirun, or in a program that has initialised MPI: as mpi_world();
-//   * by torchrun, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and LOCAL_RANK if it
-//   likes;
+//   * by torchrun, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (LOCAL_RANK is optional);
 //   * by srun of Slurm, with MASTER_ADDR and MASTER_PORT set by you;
 //   * else it is one rank, as one_rank().
 // Without MPI the ranks exchange values over TCP. Rank 0 then listens on the machine MASTER_ADDR at the port

@@ -35,7 +35,7 @@ struct GroupOrigin {
 };
 
 // Exchanges wait for all ranks. They may be called on any thread, one at a time. Each throws Error if a rank does not
-// come in time, or MPI fails, and from then on at once; and in the step of a program, for all but that program.
+// come in time, or the backend fails, and from then on at once; and in the step of a program, for all but that program.
 class RankGroup {
  public:
   RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, GroupOrigin origin = {});

@@ -11,6 +11,7 @@
 
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "rank_world.h"
 
 namespace graphsink::testing {
 namespace launch_test {
@@ -113,11 +114,20 @@ TEST(Launch, RefusesWhatContradictsItself) {
   }
 }
 
-// Run alone, by wrong_starts.py. Prints what world() throws, or the sum of 1 over all ranks.
+// Run alone, by wrong_starts.py. Prints what world() throws, or the sum of 1 over all ranks, or the device of
+// nccl_world().
 TEST(Start, DISABLED_SaysWhatItThrows) {
   try {
     const char* patience = std::getenv("GS_PATIENCE");
-    const Comm comm = graphsink::world({.patience_s = patience == nullptr ? 100.0 : std::stod(patience)});
+    const double patience_s = patience == nullptr ? 100.0 : std::stod(patience);
+    if (std::getenv("GS_NCCL") != nullptr) {
+      name_nccl_standin();
+      const Comm comm = nccl_world({.patience_s = patience_s});
+      std::cout << "<rank " + std::to_string(comm.rank()) + ": device " + std::to_string(comm.device()) + ">\n"
+                << std::flush;
+      return;
+    }
+    const Comm comm = graphsink::world({.patience_s = patience_s});
     Eager eager;
     const Value sum = all_reduce(eager.tensor(Tensor::scalar(1.0f)), comm);
     std::cout << "<rank " + std::to_string(comm.rank()) + ": sum " +

@@ -177,6 +177,14 @@ BESIDE = {
 class Starts(unittest.TestCase):
     def test_every_process_says_what_is_wrong(self):
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            if os.path.exists(os.path.join(os.path.dirname(PROGRAM), "libnccl_standin.so")):
+                STARTS["devices by LOCAL_RANK"] = (
+                    [
+                        rank(number, WORLD_SIZE="2", LOCAL_RANK=str(3 - number), GS_NCCL="1", GS_EMU_DEVICES="2")
+                        for number in range(2)
+                    ],
+                    ["device 1", "device 0"],
+                )
             runs = [(name, patterns, pool.submit(run, ranks)) for name, (ranks, patterns) in STARTS.items()]
             runs += [(name, patterns, pool.submit(call)) for name, (call, patterns) in BESIDE.items()]
         for name, patterns, future in runs:
