@@ -1,18 +1,24 @@
 // What feeding a sunk training step costs: batches that are prepared between launches, beside them by one worker, and
 // by several, for several steps a launch, against data that is there already. And who worked when, for a drawing.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "graphsink/graphsink.h"
 #include "profiling/clock.h"
+#ifdef GRAPHSINK_RANKS
+#include "profiling/loading_ranks.h"
+#endif
 #include "profiling/machine.h"
 #include "profiling/report_file.h"
 #include "samples/cli.h"
@@ -34,6 +40,7 @@ struct Options {
   std::int64_t steps = 512, preparing_us = 0;
   int windows = 5;
   std::string json_file;
+  bool ranks = false;
 };
 
 std::string name_of(int workers) {
@@ -47,9 +54,9 @@ struct Training {
   models::Model model;
   Program program;
 
-  Training(const models::DigitData& data, DeviceId device)
+  Training(const models::DigitData& data, DeviceId device, models::Sharing sharing = {})
       : mlp(data.digits->images.shape()[1], 256, 10, 1),
-        model(models::train_mlp(mlp, data.digits)),
+        model(models::train_mlp(mlp, data.digits, {.sharing = std::move(sharing)})),
         program(compile(model.graph, {.target = device})) {}
 
   Loader loader(const models::DigitData& data, const OrderOptions& order, const LoaderOptions& options) {
@@ -137,6 +144,16 @@ class Timeline {
   Timeline() { lanes_.push_back({std::this_thread::get_id(), "training thread"}); }
 
   double now() const { return us_since(start_); }
+  // When the gradients of each launch were under way between ranks: two times for each step.
+  void exchanged(const std::vector<Clock::time_point>& times, std::int64_t per_launch) {
+    const auto us = [&](Clock::time_point time) {
+      return std::chrono::duration<double, std::micro>(time - start_).count();
+    };
+    for (std::size_t i = 0; i + 1 < times.size(); i += 2)
+      exchanges_.push_back({{"begin_us", us(times[i])},
+                            {"end_us", us(times[i + 1])},
+                            {"launch", static_cast<std::int64_t>(i / 2) / per_launch}});
+  }
   // Of this thread.
   void prepared(double begin, std::int64_t launch) {
     const double end = now();
@@ -157,6 +174,7 @@ class Timeline {
     json lanes = json::array();
     for (const Lane& lane : lanes_)
       if (!lane.spans.empty()) lanes.push_back({{"name", lane.name}, {"spans", lane.spans}});
+    if (!exchanges_.empty()) lanes.push_back({{"name", "collective"}, {"spans", exchanges_}});
     lanes.push_back({{"name", "device"}, {"spans", device_}});
     return lanes;
   }
@@ -176,17 +194,27 @@ class Timeline {
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
   std::vector<Lane> lanes_;
-  json device_ = json::array();
+  json device_ = json::array(), exchanges_ = json::array();
+};
+
+// What a rank has beside the others. `start`: all ranks begin when they have called it.
+struct Sharing {
+  models::Sharing of;
+  std::shared_ptr<std::vector<Clock::time_point>> times = std::make_shared<std::vector<Clock::time_point>>();
+  std::function<void()> start = [] {};
 };
 
 // A few launches, each of which is waited for. Samples come in order, so that their numbers tell the launch.
-json timeline_of(const Options& options, const models::DigitData& data, DeviceId device, int workers) {
+json timeline_of(const Options& options, const models::DigitData& data, DeviceId device, int workers,
+                 const Sharing& sharing = {}) {
   constexpr std::int64_t kLaunches = 8;
   const std::int64_t per_launch = options.steps_per_launch.front();
-  Training training(data, device);
+  Training training(data, device, sharing.of);
   models::run(training.program, training.model, sink, 0, per_launch);
   models::run(training.program, training.model, sink, per_launch, per_launch);  // it is captured now
   training.program.sync();
+  sharing.times->clear();
+  sharing.start();
   Timeline timeline;
   {
     const auto prepares = [&](const SampleKey& key, SampleMemory from, SampleMemory to) {
@@ -205,7 +233,38 @@ json timeline_of(const Options& options, const models::DigitData& data, DeviceId
       timeline.ran(begin, launch);
     }
   }
+  timeline.exchanged(*sharing.times, per_launch);
   return {{"loading", name_of(workers)}, {"steps_per_launch", per_launch}, {"lanes", timeline.lanes()}};
+}
+
+// Only timelines, of all ranks together: one without asynchronous loading, and one with it.
+int run_ranks(const Options& options) {
+#ifdef GRAPHSINK_RANKS
+  const Comm comm = mpi_world();
+  const models::DigitData data = models::find_digits(options.data);
+  ReportFile file(comm.rank() == 0 ? options.json_file : "");
+  json report = {{"machine", describe_machine(Training(data, cpu()).program.target())},
+                 {"data", data.source.name},
+                 {"ranks", comm.size()},
+                 {"preparing_us", options.preparing_us},
+                 {"rows", json::array()},
+                 {"timelines", json::array()}};
+  for (const int workers : {0, options.workers.front()}) {
+    Sharing sharing;
+    sharing.of = timed_sharing(comm, sharing.times);
+    sharing.start = [&] { comm.barrier(); };
+    json timeline = timeline_of(options, data, cpu(), workers, sharing);
+    timeline["lanes"] = lanes_of_ranks(comm, timeline["lanes"]);
+    timeline["loading"] = std::to_string(comm.size()) + (comm.size() == 1 ? " rank, " : " ranks, ") + name_of(workers);
+    report["timelines"].push_back(std::move(timeline));
+  }
+  if (comm.rank() == 0) file.write(report, [&] { std::printf("%d timelines\n", 2); });
+  return 0;
+#else
+  (void)options;
+  throw Error("--ranks", Where(), "this build has no ranks",
+              "install MPI (on Debian: libopenmpi-dev, openmpi-bin), and configure with -DGRAPHSINK_RANKS=ON");
+#endif
 }
 
 json rows_of(const Options& options, const models::DigitData& data, DeviceId device, std::int64_t per_launch) {
@@ -285,5 +344,10 @@ int main(int argc, char** argv) {
       ->check(cli::whole_number(1, 1000))
       ->capture_default_str();
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
-  return cli::run_program(app, argc, argv, [&] { return bench::run(options); });
+  app.add_flag("--ranks", options.ranks,
+               "only timelines, on the CPU, of all processes that mpirun starts: loads, steps and collectives");
+  const int code = cli::run_program(app, argc, argv,
+                                    [&] { return options.ranks ? bench::run_ranks(options) : bench::run(options); });
+  if (options.ranks && code != 0) std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
+  return code;
 }

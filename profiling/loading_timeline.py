@@ -3,8 +3,9 @@
 
 usage: loading_timeline.py REPORT.json OUT.svg
 
-REPORT.json is written by `loading --json`. A span is what a thread prepared of the batches of one launch, or that launch
-on the device; spans of one launch have one colour and its number.
+REPORT.json is written by `loading --json`, or by `mpirun -n 2 loading --ranks --json`, which has the lanes of each rank. A
+span is what a thread prepared of the batches of one launch, that launch on the device, or the exchange of gradients of one of
+its steps; spans of one launch have one colour and its number.
 """
 
 import json
@@ -25,7 +26,7 @@ def from_zero(timeline):
 
 
 def end_of(timeline):
-    return max(span["end_us"] for lane in timeline["lanes"] for span in lane["spans"] if lane["name"] == "device")
+    return max(span["end_us"] for lane in timeline["lanes"] for span in lane["spans"] if lane["name"].endswith("device"))
 
 
 def lane_svg(lane, y, scale, end):

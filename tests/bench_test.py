@@ -105,6 +105,29 @@ class RanksTest(unittest.TestCase):
             self.assertIsNone(row["step_us"])
         self.assertEqual(hashes_of["nccl"], hashes_of["mpi"])
 
+    def test_timelines_of_loading(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, drawing = (pathlib.Path(folder) / name for name in ("report.json", "drawing.svg"))
+            command = ["mpirun", "-n", "2", pathlib.Path(PROGRAM).with_name("loading"), "--ranks", "--steps-per-launch", "2", "--workers", "1", "--json", path]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **OPEN_MPI})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            timelines = json.loads(path.read_text())["timelines"]
+            self.assertEqual([timeline["loading"] for timeline in timelines], ["2 ranks, sync", "2 ranks, async, 1 worker"])
+            for timeline in timelines:
+                lanes = {lane["name"]: lane["spans"] for lane in timeline["lanes"]}
+                for rank in range(2):
+                    device, exchanges = lanes[f"rank {rank}: device"], lanes[f"rank {rank}: collective"]
+                    self.assertEqual([span["launch"] for span in device], list(range(8)))
+                    self.assertEqual([span["launch"] for span in exchanges], [step // 2 for step in range(16)])
+                    for span in exchanges:  # a collective is a part of its launch
+                        launch = device[span["launch"]]
+                        self.assertTrue(launch["begin_us"] <= span["begin_us"] <= span["end_us"] <= launch["end_us"])
+            draw = pathlib.Path(__file__).parent.parent / "profiling" / "loading_timeline.py"
+            subprocess.run([sys.executable, draw, path, drawing], check=True)
+            text = drawing.read_text()
+            for rank in range(2):
+                self.assertEqual(text.count(f">rank {rank}: collective<"), 2)
+
     def test_refuses(self):
         for arguments, problem in ((["--workload", "chain"], "ranks do not share it"), (["--mode", "sink,automatic"], "in one mode")):
             done = subprocess.run([PROGRAM, "--ranks", *arguments], capture_output=True, text=True, check=False)
