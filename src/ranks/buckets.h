@@ -24,7 +24,8 @@ std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::s
                                        std::span<const std::size_t> order);
 
 // Returns the numbers of the values in the order in which their graph computes them. Gradients of the last layer of a
-// model come first, so that they can be exchanged while the others are computed. Values of an Eager stay in their order.
+// model come first, so that they can be exchanged while the others are computed. Values of an Eager stay in their
+// order.
 std::vector<std::size_t> by_time(std::span<const Value> values);
 
 // Throws Error for a bucket of 0 bytes.
