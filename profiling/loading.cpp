@@ -240,7 +240,7 @@ json timeline_of(const Options& options, const models::DigitData& data, DeviceId
 // Only timelines, of all ranks together: one without asynchronous loading, and one with it.
 int run_ranks(const Options& options) {
 #ifdef GRAPHSINK_RANKS
-  const Comm comm = mpi_world();
+  const Comm comm = world();
   const models::DigitData data = models::find_digits(options.data);
   ReportFile file(comm.rank() == 0 ? options.json_file : "");
   json report = {{"machine", describe_machine(Training(data, cpu()).program.target())},
@@ -263,7 +263,7 @@ int run_ranks(const Options& options) {
 #else
   (void)options;
   throw Error("--ranks", Where(), "this build has no ranks",
-              "install MPI (on Debian: libopenmpi-dev, openmpi-bin), and configure with -DGRAPHSINK_RANKS=ON");
+              "install MPI or ZeroMQ (docs/ranks.md), and configure with -DGRAPHSINK_RANKS=ON");
 #endif
 }
 
@@ -345,7 +345,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--json", options.json_file, "write the report to this file; - prints it instead of the table");
   app.add_flag("--ranks", options.ranks,
-               "only timelines, on the CPU, of all processes that mpirun starts: loads, steps and collectives");
+               "only timelines, on the CPU, of all processes that were started together: loads, steps and collectives");
   const int code = cli::run_program(app, argc, argv,
                                     [&] { return options.ranks ? bench::run_ranks(options) : bench::run(options); });
   if (options.ranks && code != 0) std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
