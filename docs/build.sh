@@ -23,6 +23,7 @@ environment=$GS_ROOT/build/docs-env
 make_reference() {
   local version
   version=$(awk '/^#define GRAPHSINK_VERSION_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $3; dot = "." }' include/graphsink/version.h)
+  rm -rf build/docs/html # pages of headers that are no more
   mkdir -p build/docs
   sed -e "s|@PROJECT_SOURCE_DIR@|$GS_ROOT|g" -e "s|@CMAKE_BINARY_DIR@|$GS_ROOT/build|g" -e "s|@PROJECT_VERSION@|$version|" \
     -e "s|@PROJECT_DESCRIPTION@|Computation graphs as CUDA Graphs launched in one call|" cmake/Doxyfile.in >build/docs/Doxyfile
@@ -54,6 +55,10 @@ main() {
   fi
   local folder
   folder=$(realpath -m "${1:-build/site}")
+  if [[ -n $(ls -A "$folder" 2>/dev/null) && ! -e $folder/sitemap.xml ]]; then
+    gs_warn "$folder holds other files, which mkdocs would remove; name an empty folder, or one of a former site"
+    exit 1
+  fi
   NO_MKDOCS_2_WARNING=1 gs_logged docs.site "$environment/bin/mkdocs" build --strict --clean --site-dir "$folder" || exit 1
   gs_say "the site: $folder/index.html"
 }

@@ -10,8 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("docs", "profiling", "python", "samples", "tests")
-CODE = re.compile(r"^(?P<fence>```+).*?^(?P=fence)\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(\s*([^)\s]+)\s*\)|<(?:img|a)[^>]+(?:src|href)=\"([^\"]+)\"")
+CODE = re.compile(r"^ *(?P<fence>```+).*?^ *(?P=fence)\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)|<(?:img|a)[^>]+(?:src|href)=\"([^\"]+)\"|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
 FENCE = re.compile(r"^(```+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -37,13 +37,13 @@ def anchors_of(path):
 def mistakes_of(page):
     text = CODE.sub(lambda code: "\n" * code[0].count("\n"), page.read_text(encoding="utf-8"))
     for match in LINK.finditer(text):
-        link = match[1] or match[2]
+        link = match[1] or match[2] or match[3]
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         where = f"{os.path.relpath(page, ROOT)}:{text[: match.start()].count(chr(10)) + 1}: {link}"
-        if not target.exists():
+        if path.startswith("/") or not target.exists():
             yield f"{where}: there is no such file"
         elif anchor and target.suffix == ".md" and anchor not in anchors_of(target):
             yield f"{where}: there is no such heading"

@@ -29,7 +29,7 @@ LANGUAGES = {".cpp": "cpp", ".cu": "cpp", ".h": "cpp", ".py": "python", ".out": 
 MARK = re.compile(r"<!-- snippet: (\S+) (\S+) -->")
 END = "<!-- end -->"
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
-FENCE = re.compile(r"\s*(```+)(\w*)")
+FENCE = re.compile(r"\s*((?:```|~~~)+)\s*\{?\.?([\w+]*)")
 RUN_LANGUAGES = ("cpp", "c++", "cuda", "python", "py")
 PART = re.compile(r"\s*(?://|#) \[([\w-]+)\]")
 # A decimal may differ a little: the products of another library round in another way.
@@ -81,7 +81,7 @@ def rewritten(text, folder=SNIPPETS, needs_marks=True):
                     raise ValueError
                 block = ["", "```" + LANGUAGES[pathlib.Path(mark[1]).suffix], *text_of(mark[1], mark[2], folder), "```", "", END]
                 made += [line, *block]
-                number = end + 1
+                number, marked = end + 1, False
                 continue
             except ValueError:
                 mistakes.append(f"{number + 1}: {line} has no {END}")

@@ -313,6 +313,8 @@ int main(int argc, char** argv) {
       app.add_flag("--ranks", options.ranks,
                    "data-parallel training by all processes that were started together, beside the same steps without "
                    "collectives, in one mode (sink); mlp and gpt, unless other ones are named");
+  for (const char* other : {"--no-fuse", "--programmatic-launch", "--profile", "--explain", "--export"})
+    ranks->excludes(app.get_option(other));
   app.add_flag("--nccl", options.nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
       ->needs(ranks);
   app.add_option("--bucket", options.bucket_bytes, "with --ranks: bytes of gradients that are exchanged at once")

@@ -20,7 +20,9 @@ sources+=(tests/ranks/mistakes.py)
 if [[ -z $build ]]; then
   gs_require_packages "${GS_BUILD_PACKAGES[@]}"
   GS_CMAKE_ARGS+=("-DCMAKE_CUDA_ARCHITECTURES=${architectures//,/;}")
-  [[ ${GS_PACK_RANKS:-false} == false ]] || GS_CMAKE_ARGS+=(-DGRAPHSINK_RANKS=ON)
+  # The plan starts ranks by mpirun: without ZeroMQ, which the other machine may not have.
+  [[ ${GS_PACK_RANKS:-false} == false ]] ||
+    GS_CMAKE_ARGS+=(-DGRAPHSINK_RANKS=ON -DCMAKE_REQUIRE_FIND_PACKAGE_MPI=ON -DCMAKE_DISABLE_FIND_PACKAGE_ZeroMQ=ON)
   gs_build cuda-pack
   build=$GS_ROOT/build/cuda-pack
 fi

@@ -49,7 +49,8 @@ class RanksBench {
         device_(options.nccl ? cuda(std::max(comm_.device(), 0)) : cli::device_of(options.device)),
         mode_(cli::mode_of(options.mode)),
         threads_(options.threads) {
-    if (threads_ == 0) threads_ = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / comm_.size());
+    if (!options.nccl && device_.kind == DeviceKind::cuda) device_ = cuda(comm_.rank() % cuda_device_count());
+    if (threads_ == 0) threads_ = cores_of_a_rank();
   }
 
   void run() {
@@ -74,6 +75,14 @@ class RanksBench {
   }
 
  private:
+  // mpirun may have bound each rank to cores of its own; else all ranks share those of the machine.
+  int cores_of_a_rank() const {
+    const auto all = static_cast<int>(std::thread::hardware_concurrency());
+    cpu_set_t usable;
+    const int mine = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : all;
+    return std::max(1, mine < all ? mine : all / comm_.size());
+  }
+
   // The steps begin with equal Variables, and with data of each rank's own.
   json measure(const std::string& name) {
     std::size_t bytes = 0;
@@ -165,17 +174,22 @@ class RanksBench {
     if (options_.untimed) return row;
     const Spread a = spread_of(with.step_us), b = spread_of(without.step_us);
     json each = json::array();
-    double slowest = 0, slowest_without = 0;
-    for (const std::vector<double>& of_rank : gathered({a.min, a.median, a.max, b.min, b.median, b.max})) {
+    std::vector<double> ratios;  // of times that were measured one behind the other
+    for (std::size_t i = 0; i < with.step_us.size(); ++i) ratios.push_back(without.step_us[i] / with.step_us[i]);
+    const Spread c = spread_of(ratios);
+    double slowest = 0, slowest_without = 0, least = std::numeric_limits<double>::max();
+    for (const std::vector<double>& of_rank :
+         gathered({a.min, a.median, a.max, b.min, b.median, b.max, c.min, c.median, c.max})) {
       slowest = std::max(slowest, of_rank[1]);
       slowest_without = std::max(slowest_without, of_rank[4]);
       each.push_back({{"step_us", to_json(of_rank[0], of_rank[1], of_rank[2])},
                       {"without_us", to_json(of_rank[3], of_rank[4], of_rank[5])},
-                      {"efficiency", of_rank[4] / of_rank[1]}});
+                      {"efficiency", to_json(of_rank[6], of_rank[7], of_rank[8])}});
+      least = std::min(least, of_rank[7]);
     }
     row["step_us"] = slowest;
     row["without_us"] = slowest_without;
-    row["efficiency"] = slowest_without / slowest;
+    row["efficiency"] = least;
     row["of_ranks"] = std::move(each);
     return row;
   }
@@ -187,25 +201,26 @@ class RanksBench {
               << report["ranks"] << (report["ranks"] == 1 ? " rank" : " ranks") << " by "
               << report["exchange"].get<std::string>() << ", " << report["threads"] << " threads each\n";
     char line[192];
-    std::snprintf(line, sizeof line, "%-9s %5s %11s %19s %11s %11s %12s  %s\n", "workload", "rank", "us/step",
-                  "min..max", "alone", "efficiency", "bytes/step", "state");
+    std::snprintf(line, sizeof line, "%-9s %5s %11s %19s %11s %11s %11s %12s  %s\n", "workload", "rank", "us/step",
+                  "min..max", "no exchange", "efficiency", "min..max", "bytes/step", "state");
     std::cout << line;
     for (const json& row : report["rows"]) {
       const auto name = row["workload"].get<std::string>(), hash = row["state_hash"].get<std::string>();
       const auto bytes = row["bytes_per_step"].get<unsigned long long>();
       if (row["of_ranks"].is_null()) {
-        std::snprintf(line, sizeof line, "%-9s %5s %11s %19s %11s %11s %12llu  %s\n", name.c_str(), "all", "-", "-",
-                      "-", "-", bytes, hash.c_str());
+        std::snprintf(line, sizeof line, "%-9s %5s %11s %19s %11s %11s %11s %12llu  %s\n", name.c_str(), "all", "-",
+                      "-", "-", "-", "-", bytes, hash.c_str());
         std::cout << line;
         continue;
       }
       int rank = 0;
       for (const json& each : row["of_ranks"]) {
-        const json& step = each["step_us"];
-        std::snprintf(line, sizeof line, "%-9s %5d %11.2f %9.2f..%-8.2f %11.2f %9.0f %% %12llu  %s\n", name.c_str(),
-                      rank++, step["median"].get<double>(), step["min"].get<double>(), step["max"].get<double>(),
-                      each["without_us"]["median"].get<double>(), 100 * each["efficiency"].get<double>(), bytes,
-                      hash.c_str());
+        const json &step = each["step_us"], &ratio = each["efficiency"];
+        std::snprintf(line, sizeof line, "%-9s %5d %11.2f %9.2f..%-8.2f %11.2f %9.0f %% %4.0f..%-3.0f %% %12llu  %s\n",
+                      name.c_str(), rank++, step["median"].get<double>(), step["min"].get<double>(),
+                      step["max"].get<double>(), each["without_us"]["median"].get<double>(),
+                      100 * ratio["median"].get<double>(), 100 * ratio["min"].get<double>(),
+                      100 * ratio["max"].get<double>(), bytes, hash.c_str());
         std::cout << line;
       }
     }

@@ -66,6 +66,10 @@ class Marks(unittest.TestCase):
             excused = block.replace("```" + language, "<!-- not run: a fragment -->\n\n```" + language)
             self.assertEqual(self.rewritten(excused), (excused, []))
             self.assertEqual(len(self.rewritten(excused + block)[1]), 1)  # an excuse is for one block
+            between = page("a.cpp", "all", "\n" + "\n".join(["```cpp", *snippets.text_of("a.cpp", "all", self.folder), "```"]) + "\n")
+            self.assertEqual(len(self.rewritten("<!-- not run: a fragment -->\n" + between + block)[1]), 1)
+            for other_way in ("~~~" + language, "```{." + language + "}"):
+                self.assertEqual(len(self.rewritten(f"{other_way}\nx\n{other_way[:3]}\n")[1]), 1)
             self.assertEqual(len(self.rewritten(block.replace("```", "  ```"))[1]), 1)
         other = "# Title\n\n```sh\nx\n```\n"
         self.assertEqual(self.rewritten(other), (other, []))
@@ -115,9 +119,12 @@ class Links(unittest.TestCase):
         good = "[x](b.md) [x](b.md#a-b-c-d) [x](#own) [x](b.md#same-1) [x](https://example.org/y) [two\nlines](b.md#same) `[x](c.md)`"
         self.assertEqual(self.mistakes(good), [])
         self.assertEqual(self.mistakes("```cpp\nf[x](y)\n```"), [])
+        self.assertEqual(self.mistakes("* a\n\n  ```cpp\n  f[x](y)\n  ```"), [])
 
     def test_a_link_that_leads_nowhere_is_said(self):
-        self.assertEqual(self.mistakes("[x](c.md)"), ["c.md: there is no such file"])
+        for text in ("[x](c.md)", '[x](c.md "title")', "[x](<c.md>)", "[x][r]\n\n[r]: c.md"):
+            self.assertEqual(self.mistakes(text), ["c.md: there is no such file"])
+        self.assertEqual(self.mistakes("[x](/bin/sh)"), ["/bin/sh: there is no such file"])
         for link in ("b.md#other", "#a-b-c-d", "b.md#same-2", "b.md#no-heading"):
             self.assertEqual(self.mistakes(f"[x]({link})"), [f"{link}: there is no such heading"])
 

@@ -231,6 +231,10 @@ check_emulated() {
   if grep -q '^NCCL_INCLUDE_DIR:PATH=NCCL_INCLUDE_DIR-NOTFOUND' build/emulated/CMakeCache.txt; then
     skip 'what is declared of NCCL' 'there is no nccl.h (package libnccl-dev, or the wheel nvidia-nccl-cu13)'
   fi
+  grep -q ' ranks_2 .*Passed' "$GS_LOGS/emulated.seed${seeds[0]}.ctest.log" ||
+    skip 'ranks by MPI' 'MPI is missing (packages libopenmpi-dev, openmpi-bin)'
+  grep -q ' ranks_by_variables .*Passed' "$GS_LOGS/emulated.seed${seeds[0]}.ctest.log" ||
+    skip 'ranks by variables, as of torchrun' 'ZeroMQ is missing (packages libzmq3-dev, cppzmq-dev)'
   gs_say 'rehearsal of profiling/gpu_check.sh'
   gs_logged gpu_check env -u GS_FULL profiling/gpu_check.sh --dry-run --build build/emulated
 }

@@ -236,10 +236,10 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 // Returns the checkpoint of this rank, for restore(), made from those of all ranks that saved one step, in the order of
 // the ranks: for a training with apply_sharded() that goes on with another number of ranks, or as a single one with
 // apply(), or the other way round. `variables` are those of the program that goes on, Program::variables(): their names
-// and types say how states are divided now. Metadata, and tensors that are equal on all ranks, are those of the first
-// checkpoint. Tensors that no Variable takes stay in the result, where restore() finds them. Nothing is exchanged: each
-// rank reads the files of all. Throws Error for checkpoints of different steps, and where shards are missing or have
-// other sizes than so many ranks would have written.
+// and types say how states are divided now. Metadata are those of the first checkpoint. Tensors that no Variable takes
+// stay in the result, where restore() finds them. Nothing is exchanged: each rank reads the files of all. Throws Error
+// for checkpoints of different steps, where shards are missing or have other sizes than so many ranks would have
+// written, and for a tensor that is no shard and not equal in all of them.
 //
 //   std::vector<Checkpoint> all;
 //   for (int rank = 0; rank < 4; ++rank) all.push_back(read_checkpoint("rank" + std::to_string(rank) +
@@ -252,10 +252,12 @@ Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> 
 //   options.save.folder = gs::shard_folder("run1", comm, program.variables());
 //
 // All ranks then go on from the newest step that all ranks have saved, with as many ranks as now or another number, of
-// which reshard() makes the file of this rank; newer files in this rank's folder are removed. So the training goes on
-// where it was killed, at any moment. Where ranks write files in the background, one may leave out a file that others
-// have (SaveOptions::in_background, keep_newest). Throws Error on all ranks where one of them cannot read or write,
-// where they see different files, and where there are files, but none of a step that all have.
+// which reshard() makes the file of this rank; newer files in this rank's folder are removed. A file in `folder`
+// itself, of a training that divides nothing, counts as one of a single rank. So the training goes on at whatever
+// moment it was killed, if SaveOptions::keep_newest is at least 2 and `in_background` is false: in the background a
+// rank may leave out a file that others have. If a rank could not write its files, which train() logs, the others may
+// have removed those that all had. Throws Error on all ranks where one of them cannot read or write, where they see
+// different files, and where there are files, but none of a step that all have.
 std::filesystem::path shard_folder(const std::filesystem::path& folder, const Comm& comm,
                                    std::span<const Variable> variables, Where where = Where::current());
 // The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in the

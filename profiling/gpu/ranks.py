@@ -12,13 +12,19 @@ from gpu import machine
 from gpu.items import need, need_program
 from gpu.session import Ended, Session, Skipped
 
-# These let Open MPI start as root, and more ranks than there are cores.
+# These let Open MPI start as root, and more ranks than there are cores. It would bind one or two ranks to a core each, which
+# the threads of CUDA and NCCL would share, and more ranks to more.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+            "OMPI_MCA_hwloc_base_binding_policy": "none"}
 # Each rank sees one GPU, as its first one. Only rank 0 is traced.
 RANK = """#!/bin/sh
 rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${PMI_LOCAL_RANK:-0}}}
-[ "${GPUS:-0}" -eq 0 ] || export CUDA_VISIBLE_DEVICES=$((rank % GPUS))
+if [ "${GPUS:-0}" -gt 0 ]; then
+  device=$((rank % GPUS))
+  if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then device=$(echo "$CUDA_VISIBLE_DEVICES" | cut -d , -f $((device + 1))); fi
+  export CUDA_VISIBLE_DEVICES="$device"
+fi
 if [ "$rank" -eq 0 ] && [ -n "${TRACED_BY_CUPTI:-}" ]; then export CUDA_INJECTION64_PATH="$TRACED_BY_CUPTI"; fi
 if [ "$rank" -eq 0 ] && [ -n "${TRACED_BY_NSYS:-}" ]; then
   exec nsys profile --trace=cuda --cuda-graph-trace=node --force-overwrite=true --output="$TRACED_BY_NSYS" "$@"
@@ -30,8 +36,11 @@ FEW = "Nccl.*:Overlap.*:Devices/Collectives*"
 
 
 def gpus(session: Session) -> int:
-    """On the software device all ranks share one."""
-    return 1 if session.is_emulated else len(re.findall(r"(?m)^GPU \d+", machine.output_of("nvidia-smi", "-L")))
+    """On the software device all ranks share one. CUDA_VISIBLE_DEVICES says which GPUs this process may use."""
+    if session.is_emulated:
+        return 1
+    visible = [device for device in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if device]
+    return len(visible or re.findall(r"(?m)^GPU \d+", machine.output_of("nvidia-smi", "-L")))
 
 
 def counts(session: Session) -> list[int]:
@@ -51,7 +60,7 @@ def find_nccl(session: Session) -> str:
 
 
 def need_ranks(session: Session, program: str) -> None:
-    if not (session.bin / program).exists():
+    if not all((session.bin / name).exists() for name in (program, "test_ranks")):  # every pack has the bench
         raise Skipped(f"{program} is not in the pack; make one with profiling/gpu_check.sh --ranks --pack FILE")
     need(session, "mpirun")
 
@@ -172,7 +181,7 @@ def scaling(session: Session, by_nccl: bool) -> None:
         report = json.loads(file.read_text())
         rows += report["rows"]
         for row in report["rows"]:
-            session.say(f"    {ranks} ranks, {row['workload']:6} step {row['step_us']:10.2f} us, alone {row['without_us']:10.2f} us, efficiency {100 * row['efficiency']:4.0f} %, "
+            session.say(f"    {ranks} ranks, {row['workload']:6} step {row['step_us']:10.2f} us, no exchange {row['without_us']:10.2f} us, efficiency {100 * row['efficiency']:4.0f} %, "
                         f"{row['bytes_per_step']} bytes, {row['host_nodes']} host nodes, {row['streams']} streams")
         session.keep(name, {"machine": report["machine"], "rows": rows})
     crossing = [row for row in rows if by_nccl and row["host_nodes"] > 0]

@@ -12,8 +12,9 @@ of the graph.
 All ranks build the same collectives, in the same order, and run the same steps; docs/ranks.md says what else they have in
 common, and what is checked. Calls that wait for other ranks let other Python threads run.
 
-A process that ends by an exception which nobody catches, or by sys.exit() with a status that is not 0, does not wait for the
-other ranks, and mpirun ends these. One that ends in order waits for them where MPI is finalised.
+A process that ends by an exception which nobody catches does not wait for the other ranks, and mpirun ends these. One that ends by
+sys.exit() with a status that is not 0 waits for the steps of its programs alone. One that ends in order waits for the others where
+MPI is finalised.
 """
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def reshard(checkpoints: list[_core.Checkpoint], variables: _Any) -> _core.Check
     """The checkpoint of this rank, for restore(), made from those of all ranks that saved one step, in the order of the ranks: for
     a training with apply_sharded() that goes on with another number of ranks, or as a single one with apply(), or the other way
     round. `variables` are those of the program that goes on: program.variables. Tensors that no Variable takes stay in the
-    result. Raises Error for checkpoints of different steps, and where shards are missing or have other sizes."""
+    result. Raises Error for checkpoints of different steps, where shards are missing or have other sizes, and for a tensor that is
+    no shard and not equal in all of them."""
     made: _core.Checkpoint = _ranks.reshard_variables(checkpoints, _optim._variables(variables))
     return made
 
@@ -82,7 +84,8 @@ def shard_folder(folder: str | _os.PathLike[str], comm: Comm, variables: _Any) -
     a folder that all machines share, between compile() and train(), with program.variables.
 
     All ranks then go on from the newest step that all ranks have saved, with as many ranks as now or another number; newer files in
-    this rank's folder are removed. Let ranks write with in_background=False, so that none leaves out a file that others have.
+    this rank's folder are removed. A file in `folder` itself, of a training that divides nothing, counts as that of one rank. Let
+    ranks write with in_background=False and keep_newest of at least 2, so that a step is there that all have.
     Raises Error on all ranks where one of them cannot read or write, where they see different files, and where there are files,
     but none of a step that all have."""
     made: _pathlib.Path = _ranks.shard_folder_of(folder, comm, _optim._variables(variables))

@@ -197,8 +197,10 @@ void bind_of_trees(nb::module_& m) {
                                  .nesterov = nesterov,
                                  .weight_decay = Operand{weight_decay}.arg(where),
                                  .gradients = gradient_options(clip_norm, accumulate, loss_scale, norm_of_all, where)};
-        return apply_sharded(options, groups_of(groups, where), nb::cast<Values>(gradients), comm,
-                             {.bucket_bytes = bucket_bytes}, where);
+        const auto parameters = groups_of(groups, where);
+        const auto values = nb::cast<Values>(gradients);
+        const WithoutGil others_run;  // it waits for programs that use the parameters
+        return apply_sharded(options, parameters, values, comm, {.bucket_bytes = bucket_bytes}, where);
       },
       nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"), nb::arg("comm"),
       nb::arg("bucket_bytes"), nb::arg("lr"), nb::arg("momentum"), nb::arg("nesterov"), nb::arg("weight_decay"),
@@ -216,8 +218,10 @@ void bind_of_trees(nb::module_& m) {
             .eps = eps,
             .weight_decay = Operand{weight_decay}.arg(where),
             .gradients = gradient_options(clip_norm, accumulate, loss_scale, norm_of_all, where)};
-        return apply_sharded(options, groups_of(groups, where), nb::cast<Values>(gradients), comm,
-                             {.bucket_bytes = bucket_bytes}, where);
+        const auto parameters = groups_of(groups, where);
+        const auto values = nb::cast<Values>(gradients);
+        const WithoutGil others_run;  // it waits for programs that use the parameters
+        return apply_sharded(options, parameters, values, comm, {.bucket_bytes = bucket_bytes}, where);
       },
       nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"), nb::arg("comm"),
       nb::arg("bucket_bytes"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),

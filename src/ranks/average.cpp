@@ -16,7 +16,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
   const auto mean = [&](const Value& value) { return all_reduce(arg(value), comm, {.reduction = Reduction::mean}); };
   std::vector<TensorType> types;
   for (const Value& value : values) types.push_back(value.type(where));
-  for (const ExchangeBucket& bucket : buckets_of(types, options.bucket_bytes, by_time(values))) {
+  for (const ExchangeBucket& bucket : buckets_of(types, options.bucket_bytes, last_first(values))) {
     if (bucket.tensors.size() == 1) {
       result[bucket.tensors[0]] = mean(values[bucket.tensors[0]]);
       continue;

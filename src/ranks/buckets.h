@@ -23,10 +23,10 @@ struct ExchangeBucket {
 std::vector<ExchangeBucket> buckets_of(std::span<const TensorType> types, std::size_t most,
                                        std::span<const std::size_t> order);
 
-// Returns the numbers of the values in the order in which their graph computes them. Gradients of the last layer of a
-// model come first, so that they can be exchanged while the others are computed. Values of an Eager stay in their
-// order.
-std::vector<std::size_t> by_time(std::span<const Value> values);
+// Returns the numbers of the values from the last one to the first: gradients of the last layers are computed first,
+// and can be exchanged while the others are computed. The order must not depend on the graph, because it must be equal
+// on all ranks: on one of them a parameter may have no gradient but zeros. Values of an Eager stay in their order.
+std::vector<std::size_t> last_first(std::span<const Value> values);
 
 // Throws Error for a bucket of 0 bytes.
 void expect_bucket(const AverageOptions& options, const char* call, const Where& where);

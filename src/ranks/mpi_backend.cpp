@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/at.h"
+#include "base/fork_mark.h"
 
 namespace graphsink {
 namespace {
@@ -41,7 +42,7 @@ class MpiLibrary {
   ~MpiLibrary() {
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
-    if (is_ours_ && !is_finalized && !has_given_up_) MPI_Finalize();
+    if (is_ours_ && !is_finalized && !has_given_up_ && !fork_mark_.is_in_child()) MPI_Finalize();
   }
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
@@ -53,6 +54,7 @@ class MpiLibrary {
   bool has_given_up() const { return has_given_up_; }
 
  private:
+  ForkMark fork_mark_;
   int level_ = MPI_THREAD_SINGLE;
   bool is_ours_ = false;
   std::atomic<bool> has_given_up_ = false;

@@ -98,6 +98,7 @@ void RankGroup::require_whole(const Exchange& exchange) {
 
 // Steps of two programs, or a step and a call beside it, would meet in another order on another rank.
 void RankGroup::claim(const Exchange& exchange) {
+  fork_mark_.require_parent(std::string(exchange.op), exchange.where);
   if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
   if (program_ != nullptr && program_ != exchange.program)
     throw Error(std::string(exchange.op), exchange.where, "a step of another program exchanges values in this Comm",
@@ -122,6 +123,9 @@ void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
     broken_ = e.problem();
     (void)backend_->give_up(described(exchange), 0);
     throw Error(std::string(exchange.op), exchange.where, e.problem(), e.remedy(), e.code());
+  } catch (const std::exception& e) {  // no memory, for instance: some ranks may have heard of this one, others not
+    (void)backend_->give_up(described(exchange), 0);
+    give_up(exchange, e.what());
   }
   give_up(exchange, waited_in(described(exchange)));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork_mark.h"
 #include "graphsink/error.h"
 #include "ranks/rank_backend.h"
 
@@ -109,6 +110,7 @@ class RankGroup {
   int rank_, size_, device_ = -1;
   double patience_s_;
   GroupOrigin origin_;
+  ForkMark fork_mark_;
   std::mutex mutex_;
   int splits_ = 0;
   const void* program_ = nullptr;      // the one whose step exchanges values now

@@ -29,14 +29,16 @@ struct ShardName {
   }
 };
 
-std::optional<ShardName> as_shard(const std::string& name) {
+// `is_parameter`: whether there is a Variable of this name, as names may hold ".shard1" by themselves.
+template <class IsParameter>
+std::optional<ShardName> as_shard(const std::string& name, const IsParameter& is_parameter) {
   for (std::size_t place = name.find(kShard); place != std::string::npos; place = name.find(kShard, place + 1)) {
     const char* const digits = name.data() + place + kShard.size();
     ShardName shard{name.substr(0, place), 0, ""};
     const auto [end, failure] = std::from_chars(digits, name.data() + name.size(), shard.rank);
     if (failure != std::errc() || shard.rank < 0) continue;
     shard.suffix.assign(end, name.data() + name.size());
-    if (shard.suffix.empty() || shard.suffix[0] == '.') return shard;
+    if ((shard.suffix.empty() || shard.suffix[0] == '.') && is_parameter(shard.parameter)) return shard;
   }
   return std::nullopt;
 }
@@ -66,9 +68,10 @@ class Resharder {
 
  private:
   std::optional<Tensor> found(const std::string& name, const TensorType& type) {
-    if (const std::optional<ShardName> shard = as_shard(name); shard && types_.contains(shard->parameter))
+    if (const auto shard = as_shard(name, [this](const std::string& of) { return types_.contains(of); }))
       return part(*shard, type);
     if (const Tensor* tensor = take(0, name)) {
+      expect_equal(name, *tensor);
       // Where this rank has no shards, those of a parameter in f32 or f64 say what the parameter itself says.
       if (!is_16_bit(type.dtype)) mark_shards({name, 0, ""});
       return *tensor;
@@ -143,6 +146,18 @@ class Resharder {
       return result;
     }
     return std::nullopt;
+  }
+
+  void expect_equal(const std::string& name, const Tensor& first) const {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      const auto other = ranks_[rank].tensors.find(name);
+      if (other == ranks_[rank].tensors.end() ||
+          (other->second.type() == first.type() && std::memcmp(other->second.data(), first.data(), first.bytes()) == 0))
+        continue;
+      fail("\"" + name + "\" is another one in checkpoint " + std::to_string(rank) + described(rank) +
+               " than in checkpoint 0" + described(0),
+           "give Variables that differ between ranks names of their own for each rank, and restore them by yourself");
+    }
   }
 
   void expect_one_step() const {

@@ -1,6 +1,7 @@
 // The files of a training in which each rank saves a state of its own.
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -19,13 +20,15 @@ namespace fs = std::filesystem;
 
 std::string folder_of(int rank, int ranks) { return "rank" + std::to_string(rank) + "-of-" + std::to_string(ranks); }
 
-// The number behind "rank0-of-" in the name of a folder; 0 for folders of other names.
+// The number of ranks in the name of a folder, such as "rank1-of-4"; 0 for folders of other names.
 int ranks_of(const std::string& name) {
-  const std::string_view first = "rank0-of-";
-  int ranks = 0;
-  if (!name.starts_with(first)) return 0;
-  const auto [end, failure] = std::from_chars(name.data() + first.size(), name.data() + name.size(), ranks);
-  return failure == std::errc() && end == name.data() + name.size() && ranks > 0 ? ranks : 0;
+  const std::size_t place = name.rfind('-');
+  int ranks = 0, rank = 0;
+  if (place == std::string::npos) return 0;
+  const auto [end, failure] = std::from_chars(name.data() + place + 1, name.data() + name.size(), ranks);
+  if (failure != std::errc() || end != name.data() + name.size() || ranks < 1 || !name.starts_with("rank")) return 0;
+  (void)std::from_chars(name.data() + 4, name.data() + name.size(), rank);
+  return rank >= 0 && rank < ranks && name == folder_of(rank, ranks) ? ranks : 0;
 }
 
 [[noreturn]] void fail_to_read(const fs::path& folder, const std::error_code& code, const Where& where) {
@@ -33,18 +36,26 @@ int ranks_of(const std::string& name) {
               ErrorCode::io);
 }
 
-// Names of train()'s files, which are ordered as their steps are.
-std::set<std::string> files_in(const fs::path& folder, const Where& where) {
-  const std::string_view pattern = "step-000000000000.safetensors";
-  std::set<std::string> names;
+// The names of all that is in a folder; none if it is not there.
+std::vector<std::string> names_in(const fs::path& folder, const Where& where) {
+  std::vector<std::string> names;
   std::error_code code;
   if (!fs::exists(folder, code) && !code) return names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, code)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() == pattern.size() && name.starts_with("step-") && name.ends_with(".safetensors"))
-      names.insert(name);
-  }
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
+    names.push_back(entry->path().filename().string());
   if (code) fail_to_read(folder, code, where);
+  return names;
+}
+
+// Names of train()'s files, which are ordered as their steps are.
+std::set<std::string> files_in(const fs::path& folder, const Where& where) {
+  const std::string_view first = "step-", last = ".safetensors";
+  std::set<std::string> names;
+  for (const std::string& name : names_in(folder, where)) {
+    if (name.size() != first.size() + 12 + last.size() || !name.starts_with(first) || !name.ends_with(last)) continue;
+    const std::string_view digits = std::string_view(name).substr(first.size(), 12);
+    if (digits.find_first_not_of("0123456789") == std::string_view::npos) names.insert(name);
+  }
   return names;
 }
 
@@ -60,9 +71,20 @@ std::string newest_of_all(const fs::path& folder, int ranks, bool& seen, const W
   return common.empty() ? "" : *common.rbegin();
 }
 
+// Without the tensors that are the same in the first one: parameters would take memory for each of the ranks.
 std::vector<Checkpoint> read_all(const std::vector<fs::path>& files, const Where& where) {
   std::vector<Checkpoint> all;
-  for (const fs::path& file : files) all.push_back(read_checkpoint(file, where));
+  for (const fs::path& file : files) {
+    Checkpoint checkpoint = read_checkpoint(file, where);
+    if (!all.empty())
+      std::erase_if(checkpoint.tensors, [&](const auto& entry) {
+        const auto& [name, tensor] = entry;
+        const auto same = all[0].tensors.find(name);
+        return same != all[0].tensors.end() && same->second.type() == tensor.type() &&
+               std::memcmp(same->second.data(), tensor.data(), tensor.bytes()) == 0;
+      });
+    all.push_back(std::move(checkpoint));
+  }
   return all;
 }
 
@@ -89,13 +111,15 @@ void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::spa
 std::vector<fs::path> newest_sharded_checkpoint(const fs::path& folder, Where where) {
   std::vector<fs::path> newest;
   bool seen = false;
-  std::error_code code;
   std::set<int> numbers;
-  if (!fs::exists(folder, code) && !code) return newest;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, code))
-    if (const int ranks = ranks_of(entry.path().filename().string())) numbers.insert(ranks);
-  if (code) fail_to_read(folder, code, where);
+  for (const std::string& name : names_in(folder, where))
+    if (const int ranks = ranks_of(name)) numbers.insert(ranks);
+  // One process, or ranks that divide nothing, save in the folder itself.
   std::string best;
+  if (const std::set<std::string> undivided = files_in(folder, where); !undivided.empty()) {
+    best = *undivided.rbegin();
+    newest = {folder / best};
+  }
   for (const int ranks : numbers) {
     const std::string name = newest_of_all(folder, ranks, seen, where);
     if (name <= best) continue;
@@ -121,8 +145,10 @@ fs::path shard_folder(const fs::path& folder, const Comm& comm, std::span<const 
     try {
       work();
     } catch (const Error& e) {
-      told = "\n" + e.op() + ": " + e.problem();
-      (void)comm.group()->all_texts(told, exchange);
+      (void)comm.group()->all_texts("\n" + e.op() + ": " + e.problem(), exchange);
+      throw;
+    } catch (const std::exception& e) {
+      (void)comm.group()->all_texts(std::string("\n") + e.what(), exchange);
       throw;
     }
     const std::vector<std::string> all = comm.group()->all_texts(told, exchange);

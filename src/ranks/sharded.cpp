@@ -42,7 +42,7 @@ class Sharder {
     std::vector<TensorType> types;
     for (const Value& gradient : gradients) types.push_back(gradient.type());
     std::vector<Value> shards(gradients.size());
-    for (const ExchangeBucket& bucket : buckets_of(types, options_.bucket_bytes, by_time(gradients))) {
+    for (const ExchangeBucket& bucket : buckets_of(types, options_.bucket_bytes, last_first(gradients))) {
       std::vector<Arg> rows;
       std::vector<std::int64_t> parts;
       for (const std::size_t i : bucket.tensors) {
@@ -65,7 +65,7 @@ class Sharder {
   // The tensors of which all ranks have the shards.
   std::vector<Value> gathered(std::span<const Value> shards, std::span<const TensorType> types) const {
     std::vector<Value> result(shards.size());
-    for (const ExchangeBucket& bucket : buckets_of(types, options_.bucket_bytes, by_time(shards))) {
+    for (const ExchangeBucket& bucket : buckets_of(types, options_.bucket_bytes, last_first(shards))) {
       std::vector<Arg> mine;
       std::vector<std::int64_t> parts;
       for (const std::size_t i : bucket.tensors) {

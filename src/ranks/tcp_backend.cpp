@@ -165,16 +165,25 @@ class TcpBackend : public RankBackend {
   int answers_ = -1;  // the rank that gets an answer when all is there
 };
 
+// The mesh lasts until the process ends, because rank 0 listens for others but once. Groups that exit() leaves alive
+// would keep it from sending the rest.
+struct MeshOfProcess {
+  ~MeshOfProcess() {
+    if (mesh) mesh->end();
+  }
+  std::mutex mutex;
+  std::shared_ptr<TcpMesh> mesh;
+};
+
 }  // namespace
 
 std::unique_ptr<RankBackend> open_tcp(const Launch& launch, double patience_s, const Where& where) {
-  static std::mutex mutex;
-  static std::shared_ptr<TcpMesh> mesh;  // until the process ends: rank 0 listens for others but once
-  const std::lock_guard lock(mutex);
-  if (!mesh) mesh = std::make_shared<TcpMesh>(launch, patience_s, where);
+  static MeshOfProcess process;
+  const std::lock_guard lock(process.mutex);
+  if (!process.mesh) process.mesh = std::make_shared<TcpMesh>(launch, patience_s, where);
   std::vector<int> all(at(launch.size));
   for (int rank = 0; rank < launch.size; ++rank) all[at(rank)] = rank;
-  return std::make_unique<TcpBackend>(mesh, mesh->next_world(), std::move(all));
+  return std::make_unique<TcpBackend>(process.mesh, process.mesh->next_world(), std::move(all));
 }
 
 }  // namespace graphsink

@@ -34,24 +34,31 @@ int bound_port(const zmq::socket_t& socket) {
 }  // namespace
 
 TcpMesh::TcpMesh(const Launch& launch, double patience_s, const Where& where) try : launch_(launch) {
-  context_.set(zmq::ctxopt::max_sockets, launch.size + 16);
-  in_ = tcp_socket(context_, zmq::socket_type::pull, launch);
-  const std::string interface = interface_of(launch);
-  in_.bind("tcp://" + (interface.find(':') == std::string::npos ? interface : "[" + interface + "]") + ":*");
-  const MeshAddresses mesh = find_ranks(context_, launch_, bound_port(in_), patience_s, where);
+  auto& [context, in, out] = *sockets_;
+  context.set(zmq::ctxopt::max_sockets, launch.size + 16);
+  in = tcp_socket(context, zmq::socket_type::pull, launch);
+  in.bind("tcp://" + bracketed(interface_of(launch)) + ":*");
+  const MeshAddresses mesh = find_ranks(context, launch_, bound_port(in), patience_s, where);
   token_ = mesh.token;
   for (int rank = 0; rank < launch.size; ++rank) {
-    out_.push_back(rank == launch.rank ? zmq::socket_t() : tcp_socket(context_, zmq::socket_type::push, launch));
+    out.push_back(rank == launch.rank ? zmq::socket_t() : tcp_socket(context, zmq::socket_type::push, launch));
     if (rank == launch.rank) continue;
-    out_.back().set(zmq::sockopt::linger, kLingerMs);
-    out_.back().connect(mesh.endpoints[at(rank)]);
+    out.back().set(zmq::sockopt::linger, kLingerMs);
+    out.back().connect(mesh.endpoints[at(rank)]);
   }
 } catch (const zmq::error_t& e) {
   throw Error("world", where, std::string("ZeroMQ failed: ") + e.what(),
               "see how many sockets a process may open (ulimit -n)", ErrorCode::unavailable);
 }
 
-TcpMesh::~TcpMesh() = default;
+TcpMesh::~TcpMesh() { end(); }
+
+// In a child of fork() the threads of ZeroMQ are missing, for which its end would wait.
+void TcpMesh::end() {
+  const std::lock_guard lock(mutex_);
+  if (fork_mark_.is_in_child()) (void)sockets_.release();
+  sockets_.reset();
+}
 
 std::string TcpMesh::next_world() {
   const std::lock_guard lock(mutex_);
@@ -64,9 +71,11 @@ void TcpMesh::send(int to, const MessageKey& key, zmq::message_t message) {
   std::memcpy(first.data(), &head, sizeof head);
   key.group.copy(first.data<char>() + sizeof head, key.group.size());
   const std::lock_guard lock(mutex_);
+  if (!sockets_)
+    throw Error("ranks", Where(), "the process is ending", "end programs before main() returns", ErrorCode::misuse);
   try {
-    send_part(out_[at(to)], std::move(first), true);
-    send_part(out_[at(to)], std::move(message), false);
+    send_part(sockets_->out[at(to)], std::move(first), true);
+    send_part(sockets_->out[at(to)], std::move(message), false);
   } catch (const zmq::error_t& e) {
     zeromq_failed(e);
   }
@@ -82,7 +91,8 @@ std::optional<zmq::message_t> TcpMesh::take(const MessageKey& key) {
 // Messages without the token are of strangers.
 void TcpMesh::receive() try {
   const std::lock_guard lock(mutex_);
-  for (auto parts = receive_parts(in_); !parts.empty(); parts = receive_parts(in_)) {
+  if (!sockets_) return;
+  for (auto parts = receive_parts(sockets_->in); !parts.empty(); parts = receive_parts(sockets_->in)) {
     MessageHead head;
     if (parts.size() != 2 || parts[0].size() < sizeof head) continue;
     std::memcpy(&head, parts[0].data(), sizeof head);
@@ -97,7 +107,8 @@ void TcpMesh::receive() try {
 void TcpMesh::give_up() {
   const std::lock_guard lock(mutex_);
   has_given_up_ = true;
-  for (zmq::socket_t& socket : out_)
+  if (!sockets_) return;
+  for (zmq::socket_t& socket : sockets_->out)
     if (socket) socket.set(zmq::sockopt::linger, kLingerMsGivenUp);
 }
 

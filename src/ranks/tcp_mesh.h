@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "base/fork_mark.h"
 #include "ranks/tcp_start.h"
 
 namespace graphsink {
@@ -47,17 +49,25 @@ class TcpMesh {
   // The message, where receive() has met it.
   std::optional<zmq::message_t> take(const MessageKey& key);
 
+  // The process ends: what was sent goes on its way, for ten seconds at most. Later calls send and receive nothing.
+  void end();
+
   // A rank does not come, so that nothing is to wait long for it when the process ends.
   void give_up();
   bool has_given_up() const;
 
  private:
+  struct Sockets {
+    zmq::context_t context;
+    zmq::socket_t in;
+    std::vector<zmq::socket_t> out;  // one for each rank; this rank's own is not used
+  };
+
   const Launch launch_;
-  zmq::context_t context_;
+  ForkMark fork_mark_;
   mutable std::mutex mutex_;
-  zmq::socket_t in_;
+  std::unique_ptr<Sockets> sockets_ = std::make_unique<Sockets>();  // null behind end()
   std::uint64_t token_ = 0;
-  std::vector<zmq::socket_t> out_;  // one for each rank; this rank's own is not used
   std::map<MessageKey, zmq::message_t> messages_;
   bool has_given_up_ = false;
   int worlds_ = 0;

@@ -47,9 +47,6 @@ bool read_number(const std::string& text, Number& number) {
   return code == std::errc() && end == text.data() + text.size();
 }
 
-std::string bracketed(const std::string& host) {
-  return host.find(':') == std::string::npos || host.starts_with('[') ? host : "[" + host + "]";
-}
 std::string endpoint(const std::string& host, int port) {
   return "tcp://" + bracketed(host) + ":" + std::to_string(port);
 }
@@ -72,7 +69,7 @@ bool wait_for(zmq::socket_t& socket, Clock::time_point end) {
 }
 
 Clock::time_point time_after(double seconds) {
-  return Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000));
+  return Clock::now() + std::chrono::milliseconds(milliseconds_of(seconds));
 }
 
 // Another rank, as rank 0 sees it.
@@ -123,8 +120,8 @@ class Host {
 
  private:
   std::string waited(double patience_s) const {
-    return " of " + std::to_string(launch_.size) + " has waited " +
-           std::to_string(static_cast<std::int64_t>(patience_s * 1000)) + " ms for ";
+    return " of " + std::to_string(launch_.size) + " has waited " + std::to_string(milliseconds_of(patience_s)) +
+           " ms for ";
   }
   // "rank 2, rank 3, not heard of"; empty if all are there.
   std::string missing() const {
@@ -213,8 +210,8 @@ MeshAddresses ask_rank_0(zmq::context_t& context, const Launch& launch, int port
   };
   say("hello\n" + rank + "\n" + size + "\n" + std::to_string(port));
   bool is_there = wait_for(socket, time_after(patience_s));
-  const std::string waited = "rank " + rank + " of " + size + " has waited " +
-                             std::to_string(static_cast<std::int64_t>(patience_s * 1000)) + " ms for ";
+  const std::string waited =
+      "rank " + rank + " of " + size + " has waited " + std::to_string(milliseconds_of(patience_s)) + " ms for ";
   if (!is_there) {
     say("bye\n" + rank + "\n" + waited);
     is_there = wait_for(socket, time_after(std::clamp(patience_s / 4, 0.1, 5.0)));  // rank 0 knows who is missing
@@ -244,6 +241,12 @@ zmq::socket_t tcp_socket(zmq::context_t& context, zmq::socket_type type, const L
   socket.set(zmq::sockopt::ipv6, launch.host.find(':') != std::string::npos);
   return socket;
 }
+
+std::string bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos || host.starts_with('[') ? host : "[" + host + "]";
+}
+
+std::int64_t milliseconds_of(double seconds) { return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000); }
 
 std::string interface_of(const Launch& launch) {
   if (launch.host == "localhost") return "127.0.0.1";

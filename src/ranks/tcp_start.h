@@ -24,6 +24,10 @@ MeshAddresses find_ranks(zmq::context_t& context, const Launch& launch, int port
 
 // A socket that keeps any number of messages, and waits a second at most for a peer that has gone when it is closed.
 zmq::socket_t tcp_socket(zmq::context_t& context, zmq::socket_type type, const Launch& launch);
+// An address as ZeroMQ reads it: one of IPv6 in brackets.
+std::string bracketed(const std::string& host);
+// A patience in whole milliseconds, at most some years.
+std::int64_t milliseconds_of(double seconds);
 // Where a rank listens: "127.0.0.1" if rank 0 can be reached from this machine alone, "*" else.
 std::string interface_of(const Launch& launch);
 // Receives the parts of a message; none if there is no message yet.

@@ -24,13 +24,10 @@ void expect_patience(const char* call, double patience_s, const Where& where) {
   throw Error(call, where, "a patience of " + std::to_string(patience_s) + " seconds", "give a finite number above 0");
 }
 
-// All ranks make as many, so that a world has one number on all of them.
-std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, double patience_s, int number) {
-  return std::make_shared<RankGroup>(std::move(backend), patience_s, GroupOrigin{nullptr, number});
-}
-int next_number() {
+// All ranks make as many, so that a world has one number on all of them. A start that failed has none.
+std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, double patience_s) {
   static std::atomic<int> worlds = 0;
-  return worlds++;
+  return std::make_shared<RankGroup>(std::move(backend), patience_s, GroupOrigin{nullptr, worlds++});
 }
 
 Launch launch_of_process(const Where& where) {
@@ -47,13 +44,14 @@ Launch launch_of_process(const Where& where) {
 Comm mpi_world(const WorldOptions& options, Where where) {
   expect_patience("mpi_world", options.patience_s, where);
 #ifdef GRAPHSINK_MPI
-  const int number = next_number();
-  return Comm(world_group(open_mpi(where), options.patience_s, number));
+  std::unique_ptr<RankBackend> backend = open_mpi(where);
+  return Comm(world_group(std::move(backend), options.patience_s));
 #else
-  throw Error("mpi_world", where, "graphsink::ranks was built without MPI",
-              "start the ranks by torchrun or srun, and call world(); or build with MPI, on Debian: apt-get install "
-              "libopenmpi-dev openmpi-bin",
-              ErrorCode::unavailable);
+  throw Error(
+      "mpi_world", where, "graphsink::ranks was built without MPI",
+      "start the ranks by torchrun, or by srun with MASTER_ADDR and MASTER_PORT set, and call world(); or build with "
+      "MPI, on Debian: apt-get install libopenmpi-dev openmpi-bin",
+      ErrorCode::unavailable);
 #endif
 }
 
@@ -63,8 +61,8 @@ Comm world(const WorldOptions& options, Where where) {
   if (launch.kind == Launch::Kind::mpi) return mpi_world(options, where);
   if (launch.kind == Launch::Kind::alone) return one_rank();
 #ifdef GRAPHSINK_ZEROMQ
-  const int number = next_number();
-  Comm comm(world_group(open_tcp(launch, options.patience_s, where), options.patience_s, number));
+  std::unique_ptr<RankBackend> backend = open_tcp(launch, options.patience_s, where);
+  Comm comm(world_group(std::move(backend), options.patience_s));
   comm.group()->all_texts("", {"world", where});  // nobody begins before all can be reached
   return comm;
 #else

@@ -37,7 +37,10 @@ build_root() {
   libraries=$(dirname "$(ldd "$(type -P bash)" | grep -o '/[^ ]*/libc\.so\.6')")
   copy "$libraries"/lib{c,m,dl,pthread,rt,util,resolv}.so.[0-9]
   # Programs for the software device may have ranks; those for a GPU have none.
-  if [[ -e $libraries/libmpi.so.40 ]]; then copy "$libraries/libmpi.so.40"; fi
+  local library
+  for library in libmpi.so.40 libzmq.so.5; do
+    if [[ -e $libraries/$library ]]; then copy "$libraries/$library"; fi
+  done
   python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
   copy "$python"
   mkdir -p "$root/usr/bin"

@@ -331,6 +331,17 @@ def over_nccl() -> None:
     print(f"<rank {RANK} of {SIZE}: all is well>")
 
 
+def forks() -> None:
+    """A child of fork() ends in order, and cannot exchange anything."""
+    child = os.fork()
+    if child == 0:
+        assert "fork()" in str(raised(COMM.barrier))
+        return
+    assert os.waitpid(child, 0)[1] == 0
+    COMM.barrier()
+    print(f"<rank {RANK} of {SIZE}: all is well>")
+
+
 def others_wait() -> None:
     """For rank 1, which ends meanwhile."""
     if RANK != 1:
@@ -367,4 +378,4 @@ def ends_with_3() -> None:
 
 
 if __name__ == "__main__":
-    {function.__name__: function for function in (checks, over_nccl, raises_with_steps, is_interrupted, ends_with_3)}[sys.argv[1]]()
+    {function.__name__: function for function in (checks, over_nccl, forks, raises_with_steps, is_interrupted, ends_with_3)}[sys.argv[1]]()

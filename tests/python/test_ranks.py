@@ -47,6 +47,17 @@ def test_nccl_moves_the_values(tmp_path):
     assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
 
 
+def test_a_child_of_fork_ends_in_order(tmp_path):
+    if not is_built:
+        pytest.skip("NOT CHECKED: graphsink.ranks was not built")
+    starter = pathlib.Path(__file__).resolve().parents[1] / "ranks" / "start.py"
+    done = subprocess.run([sys.executable, starter, "2", sys.executable, PROGRAM, "forks", tmp_path], capture_output=True, text=True,
+                          timeout=SECONDS, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    if "built without ZeroMQ" in done.stderr:
+        pytest.skip("NOT CHECKED: graphsink.ranks was built without ZeroMQ")
+    assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
+
+
 @needs_ranks
 @pytest.mark.parametrize("ending, text", [
     ("raises_with_steps", "ValueError: no data"), ("is_interrupted", "KeyboardInterrupt"), ("ends_with_3", "Exit code:    3")])

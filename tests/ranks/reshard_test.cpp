@@ -142,6 +142,28 @@ TEST(ReshardRefuses, WhatIsNotTheFilesOfAllRanks) {
   EXPECT_THROW((void)restore(one.program, odd), Error);
 }
 
+TEST(ReshardRefuses, ATensorThatDiffersBetweenRanks) {
+  const Variable mean("mean", Tensor({1.0f}));
+  std::vector<Checkpoint> all(2, snapshot(std::vector<Variable>{mean}));
+  all[1].tensors.at("mean").as<float>()[0] = 2;
+  EXPECT_EQ(problem_of([&] { (void)reshard(all, std::vector<Variable>{mean}); }),
+            "reshard: \"mean\" is another one in checkpoint 1 than in checkpoint 0");
+}
+
+// A name that ends as the names of shards do is one like others.
+TEST(ReshardKeeps, NamesOfUsers) {
+  const Variable w("emb.shard1", Tensor({1.0f, 2.0f, 3.0f})), shard("emb.shard1.shard1.adamw.m", Tensor({3.0f, 0.0f}));
+  const Checkpoint parameter = snapshot(std::vector<Variable>{w});
+  std::vector<Checkpoint> all(3, parameter);
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    all[rank].tensors.emplace("emb.shard1.shard" + std::to_string(rank) + ".adamw.m",
+                              Tensor({static_cast<float>(rank + 1)}));
+  const Checkpoint second_of_two = reshard(all, std::vector<Variable>{w, shard});
+  EXPECT_EQ(second_of_two.tensors.at("emb.shard1").type(), w.type());
+  const Tensor& part = second_of_two.tensors.at("emb.shard1.shard1.adamw.m");
+  EXPECT_EQ(std::vector<float>(part.as<float>().begin(), part.as<float>().end()), (std::vector<float>{3, 0}));
+}
+
 // A tensor for which there is no Variable is not lost without a word.
 TEST(ReshardKeeps, WhatNoVariableTakes) {
   Training many = divided(world(), f32, 1);

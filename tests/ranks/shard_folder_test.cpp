@@ -104,6 +104,38 @@ TEST_F(ShardFolder, RefusesOnAllRanksWhatOneCannotRead) {
   }
 }
 
+// The folder of a training on one process, or of ranks that divide nothing.
+TEST_F(ShardFolder, GoesOnFromAFileOfATrainingThatDividesNothing) {
+  const int n = world().size();
+  const fs::path file_of_one = folder_ / "step-000000000020.safetensors";
+  change([&] {
+    save(0, n, "10");
+    for (int rank = 1; rank < n; ++rank) save(rank, n, "10");
+    fs::copy(file(0, n, "10"), file_of_one);
+  });
+  EXPECT_EQ(newest_sharded_checkpoint(folder_), std::vector<fs::path>{file_of_one});
+  EXPECT_EQ(newest_checkpoint(prepared()), file(world().rank(), n, "20"));
+}
+
+// Somebody has taken away the folder of a rank. The files of the others are not removed.
+TEST_F(ShardFolder, RefusesFilesOfSomeRanksAlone) {
+  const int n = world().size();
+  change([&] {
+    for (int rank = 1; rank <= n; ++rank) save(rank, n + 1, "10");
+  });
+  EXPECT_TRUE(has(problem_of([&] { (void)prepared(); }), "none is of a step that all of them saved"));
+  EXPECT_TRUE(fs::exists(file(1, n + 1, "10")));
+}
+
+// Names that only look like those of train() belong to somebody else.
+TEST_F(ShardFolder, LeavesOtherFilesAlone) {
+  const fs::path other = file(world().rank(), world().size(), "10").replace_filename("step-about-things.safetensors");
+  fs::create_directories(other.parent_path());
+  std::ofstream{other} << "mine";
+  (void)prepared();
+  EXPECT_TRUE(fs::exists(other));
+}
+
 TEST_F(ShardFolder, RefusesFilesWithoutACommonStep) {
   const int n = world().size() + 1;
   change([&] {

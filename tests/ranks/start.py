@@ -56,6 +56,8 @@ def main():
                 print(f"<rank {rank} ended: {codes[-1]}>", flush=True)
             time.sleep(0.01)
     finally:
+        if running and time.monotonic() >= end:
+            print(f"<ended after {SECONDS} s: rank {', '.join(map(str, running))}>", file=sys.stderr, flush=True)
         for process in running.values():
             process.kill()
     sys.exit(124 if running else next((abs(code) for code in codes if code), 0))

@@ -141,5 +141,26 @@ TEST(Average, RefusesBucketsOfNothing) {
   EXPECT_THROW((void)average(std::vector{x}, world(), {.bucket_bytes = 0}), Error);
 }
 
+// A rank may have no gradient of a parameter but zeros, which its graph computes at another place than other graphs
+// do. Each parameter is averaged with itself all the same.
+TEST(AveragedGradients, AreThoseOfOneParameterOnAllRanks) {
+  const int n = world().size();
+  std::vector<Variable> parameters;
+  for (int i = 0; i < n; ++i) parameters.emplace_back("w" + std::to_string(i), Tensor::full(f32, {3}, 0.0));
+  parameters.emplace_back("shared", Tensor::full(f32, {3}, 0.0));
+  Graph g;
+  const int me = world().rank();
+  const Value loss =
+      sum(add(mul(g.value(parameters[static_cast<std::size_t>(me)]), 1.0 + me), g.value(parameters.back())));
+  const std::vector<Value> means = average(grad(loss, {parameters.begin(), parameters.end()}), world());
+  for (std::size_t i = 0; i < means.size(); ++i) g.output(std::to_string(i), means[i]);
+  Program program = compile(g, {.target = cpu()});
+  program.run();
+  for (int i = 0; i <= n; ++i) {
+    const Tensor mean = program.output(std::to_string(i));
+    EXPECT_FLOAT_EQ(mean.as<float>()[0], i == n ? 1.0f : (1.0f + static_cast<float>(i)) / static_cast<float>(n)) << i;
+  }
+}
+
 }  // namespace training_test
 }  // namespace graphsink::testing
