@@ -35,8 +35,8 @@ std::vector<Value> noted(const std::vector<Value>& values, const std::shared_ptr
 }  // namespace
 
 models::Sharing timed_sharing(const Comm& comm, std::shared_ptr<Exchanges> times) {
-  return {[comm, times = std::move(times)](const std::vector<Value>& gradients) {
-            return noted(average(noted(gradients, times), comm), times);
+  return {[comm, times = std::move(times)](const auto& options, const auto& groups, const auto& gradients) {
+            return apply(options, groups, noted(average(noted(gradients, times), comm), times));
           },
           {}};
 }
