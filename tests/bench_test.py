@@ -135,8 +135,8 @@ class RanksTest(unittest.TestCase):
         for arguments, problem in (
             (["--workload", "chain"], "ranks do not share it"),
             (["--mode", "sink,automatic"], "in one mode"),
-            (["--no-fuse"], "--ranks excludes --no-fuse"),
-            (["--explain", "text"], "--ranks excludes --explain"),
+            (["--no-fuse"], "--no-fuse excludes --ranks"),
+            (["--explain", "text"], "--explain excludes --ranks"),
         ):
             done = subprocess.run([PROGRAM, "--ranks", *arguments], capture_output=True, text=True, check=False)
             self.assertNotEqual(done.returncode, 0)
