@@ -35,8 +35,6 @@ PART = re.compile(r"\s*(?://|#) \[([\w-]+)\]")
 # A decimal may differ a little: the products of another library round in another way.
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]\d+)?")
 CLOSE = 0.02
-# Pages whose blocks were written before there were marks.
-WITHOUT_MARKS = ("docs/ranks.md",)
 
 
 class Mistake(Exception):
@@ -66,7 +64,7 @@ def trimmed(lines):
     return [line[indentation:] for line in lines]
 
 
-def rewritten(text, folder=SNIPPETS, needs_marks=True):
+def rewritten(text, folder=SNIPPETS):
     """The text of a page with the blocks that its marks ask for, and the mistakes in it."""
     lines, made, mistakes = text.splitlines(), [], []
     number, marked = 0, False
@@ -90,7 +88,7 @@ def rewritten(text, folder=SNIPPETS, needs_marks=True):
             except Mistake as mistake:
                 mistakes.append(f"{number + 1}: {mistake}")
         elif fence:
-            if needs_marks and fence[2].lower() in RUN_LANGUAGES and not marked:
+            if fence[2].lower() in RUN_LANGUAGES and not marked:
                 mistakes.append(f"{number + 1}: a block of {fence[2]} without a mark: <!-- snippet: FILE PART -->, or "
                                 "<!-- not run: REASON -->")
             made.append(line)
@@ -129,7 +127,7 @@ def look_at(chosen, is_written):
     for page in chosen or pages():
         old = page.read_text(encoding="utf-8")
         name = os.path.relpath(page, ROOT)
-        new, found = rewritten(old, needs_marks=name not in WITHOUT_MARKS)
+        new, found = rewritten(old)
         mistakes += [f"{name}:{mistake}" for mistake in found]
         if new == old:
             continue
