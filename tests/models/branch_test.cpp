@@ -11,7 +11,7 @@ namespace graphsink::branch_test {
 namespace {
 
 constexpr std::int64_t kHidden = 16;
-constexpr models::MlpTraining kTraining{.batch = 8, .examples = 40, .lr = 0.02, .seed = 3};
+const models::MlpTraining kTraining{.batch = 8, .examples = 40, .lr = 0.02, .seed = 3};
 constexpr int kSteps = 12;
 
 struct Matrix {

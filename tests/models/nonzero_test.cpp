@@ -13,7 +13,7 @@
 namespace graphsink::nonzero_test {
 namespace {
 
-constexpr models::MlpTraining kTraining{.batch = 16, .examples = 64, .lr = 1e-2, .seed = 3};
+const models::MlpTraining kTraining{.batch = 16, .examples = 64, .lr = 1e-2, .seed = 3};
 constexpr std::int64_t kSteps = 48;
 
 std::shared_ptr<const Digits> digits() { return std::make_shared<const Digits>(seeded_digits(64, 5)); }
