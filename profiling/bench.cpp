@@ -326,6 +326,5 @@ int main(int argc, char** argv) {
     options.names_threads = threads->count() > 0;
     return run(options);
   });
-  if (options.ranks && code != 0) std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
-  return code;
+  return options.ranks ? cli::end_of_rank(code) : code;
 }

@@ -348,6 +348,5 @@ int main(int argc, char** argv) {
                "only timelines, on the CPU, of all processes that were started together: loads, steps and collectives");
   const int code = cli::run_program(app, argc, argv,
                                     [&] { return options.ranks ? bench::run_ranks(options) : bench::run(options); });
-  if (options.ranks && code != 0) std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
-  return code;
+  return options.ranks ? cli::end_of_rank(code) : code;
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <string>
@@ -144,6 +145,16 @@ inline TrainOptions train_options(const TrainingOptions& options) {
   train.save = {.folder = options.save, .every = options.save_every};
   train.log_file = options.metrics;
   return train;
+}
+
+// The code with which main() returns in one of several ranks. Under mpirun a rank that failed ends here, because to
+// return would wait for the other ranks in MPI_Finalize(), and mpirun ends these. Elsewhere to return sends the others
+// what they wait for.
+inline int end_of_rank(int code) {
+  if (code == 0 || std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return code;
+  std::cout.flush();
+  std::fflush(stdout);
+  std::_Exit(code);
 }
 
 }  // namespace graphsink::cli

@@ -192,8 +192,5 @@ int main(int argc, char** argv) {
       ->needs("--ranks");
 #endif
   const int code = cli::run_program(app, argc, argv, [&] { return train(options); });
-  if (code == 0 || !options.is_shared) return code;
-  std::cout.flush();
-  std::fflush(stdout);
-  std::_Exit(code);  // to return would wait for the other ranks in MPI_Finalize()
+  return options.is_shared ? cli::end_of_rank(code) : code;
 }
