@@ -179,7 +179,14 @@ nb::list host_op(const std::string& function_name, nb::object function, nb::obje
   op.call_cost = "25 to 30 us for Python's lock, and about 1 ms where another thread of Python computes";
   op.infer = [slot, name](InferArgs& a) { infer(slot, name, a); };
   op.cpu = [slot, name, kept](const CpuArgs& a) { run(slot, name, a); };
-  if (!made->grad().is_none()) op.grad = [slot, name](const GradArgs& a) { return gradients(slot, name, a); };
+  if (!made->grad().is_none()) {
+    op.grad = [slot, name](const GradArgs& a) { return gradients(slot, name, a); };
+  } else {
+    op.grad = [name](const GradArgs& a) -> std::vector<Value> {
+      throw Error(name, a.where, "has no gradient, and grad() must pass through it",
+                  "give host_op() a grad=, or keep it out of the path from the loss to the parameters");
+    };
+  }
   std::vector<Value> outputs;
   try {
     WithoutGil others_run;  // an op of an Eager runs now

@@ -206,7 +206,7 @@ def test_without_a_gradient_grad_raises():
     g = gs.Graph()
     x = g.input("x", gs.f32, (3,))
     y = gs.host_op(lambda x: x, out=(gs.f32, (3,)))(x)
-    with pytest.raises(gs.Error, match="host_op"):
+    with pytest.raises(gs.Error, match=r"has no gradient.*give host_op\(\) a grad="):
         gs.grad(gs.sum(y), x)
     z = gs.host_op(lambda x: x, out=(gs.f32, (3,)), grad=lambda i, o, d: [d[0], d[0]])(x)
     with pytest.raises(TypeError, match="each of 1 inputs"):
