@@ -113,7 +113,7 @@ class Overlap(unittest.TestCase):
     def test_of_a_program(self):
         """The software device records when each kernel ran."""
         trace = self.path / "trace.jsonl"
-        done = run(BIN_DIR / "graphsink-bench", "--workload", "mlp", "--size", "test", "--mode", "sink", "--untimed", "--steps", STEPS,
+        done = run(BIN_DIR / "train_mnist", "--device", "cuda:0", "--steps", STEPS, "--steps-per-launch", "4",
                    CUDA_INJECTION64_PATH=str(BIN_DIR / "libgraphsink_kernel_times.so"), GRAPHSINK_KERNEL_TIMES=str(trace),
                    GRAPHSINK_KERNEL_TIMES_LEVEL="timeline")
         self.assertEqual(done.returncode, 0, done.stderr)
