@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <set>
 #include <string>
 #include <system_error>
