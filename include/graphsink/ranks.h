@@ -101,7 +101,8 @@ struct WorldOptions {
 // rank listens at a port that the system chooses. Nothing is encrypted: use a network that you trust. Every process
 // calls it as often, each time with an equal patience, which holds for this call, too: ranks that do not come are
 // named, with ErrorCode::device_lost. Throws Error for variables that contradict each other, such as a RANK that two
-// processes have, and with ErrorCode::unavailable where this build lacks MPI or ZeroMQ, or the port is not free.
+// processes have, and with ErrorCode::unavailable where this build lacks MPI or ZeroMQ, the port is not free, or MPI
+// knows of one rank alone where the variables name more.
 Comm world(const WorldOptions& options = {}, Where where = Where::current());
 // All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
 // All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
@@ -217,7 +218,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
 // them: "<parameter>.shard<r>.adamw.m". The shard is updated, and the parameter is made from the shards of all ranks.
 // If you overwrite the parameter afterwards, by broadcast_variables() for instance, also overwrite the shards, or the
 // next update discards your write. Each rank has to save Optimizer::variables() in a checkpoint of its own: in train(),
-// in a SaveOptions::folder of its own. reshard() makes those for another number of ranks.
+// in the folder of shard_folder(). reshard() makes those for another number of ranks.
 //
 // `buckets` is as for average(). Graph::updated() gives a parameter's new value. Throws Error where apply() does, and
 // in the body of a loop or branch. Do not assign the parameters again behind it: the shards would not learn of that.
@@ -242,8 +243,8 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 // written, and for a tensor that is no shard and not equal in all of them.
 //
 //   std::vector<Checkpoint> all;
-//   for (int rank = 0; rank < 4; ++rank) all.push_back(read_checkpoint("rank" + std::to_string(rank) +
-//   ".safetensors")); restore(program, reshard(all, program.variables()));
+//   for (const std::filesystem::path& file : newest_sharded_checkpoint("run1")) all.push_back(read_checkpoint(file));
+//   restore(program, reshard(all, program.variables()));
 Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> variables,
                    Where where = Where::current());
 // The folder of this rank for train(): "<folder>/rank<r>-of-<size>", which is made if it is not there. All ranks call

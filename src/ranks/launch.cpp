@@ -63,7 +63,7 @@ Launch numbered(const Reader& reader, const Names& names) {
                       std::to_string(*size),
                   "number the ranks from 0");
   if (*size == 1) return {};
-  Launch launch{.kind = Launch::Kind::variables, .rank = *rank, .size = *size};
+  Launch launch{.kind = Launch::Kind::variables, .size = *size, .rank = *rank};
   launch.local_rank = reader.number(names.local_rank, 0, kMost).value_or(-1);
   launch.host = reader.text("MASTER_ADDR");
   const bool has_port = reader.has("GRAPHSINK_PORT") || reader.has("MASTER_PORT");
@@ -83,12 +83,16 @@ Launch numbered(const Reader& reader, const Names& names) {
 Launch launch_of(const Environment& get, bool mpi_runs, const Where& where) {
   const Reader reader(get, where);
   const bool torchrun = reader.has("TORCHELASTIC_RUN_ID");
-  if (mpi_runs || (!torchrun && reader.has("OMPI_COMM_WORLD_SIZE"))) return {.kind = Launch::Kind::mpi};
+  const auto by_mpi = [&](const char* size) {
+    return Launch{.kind = Launch::Kind::mpi, .size = reader.number(size, 1, kMost).value_or(1)};
+  };
+  if (mpi_runs) return {.kind = Launch::Kind::mpi};
+  if (!torchrun && reader.has("OMPI_COMM_WORLD_SIZE")) return by_mpi("OMPI_COMM_WORLD_SIZE");
   if (torchrun || reader.has(kTorchrun.rank) || reader.has(kTorchrun.size)) return numbered(reader, kTorchrun);
   const bool slurm = reader.has(kSlurm.rank) && reader.has(kSlurm.size);
   // srun sets those of PMI for programs without MPI, too.
   const bool by_address = slurm && reader.has("MASTER_ADDR");
-  if (!by_address && (reader.has("PMI_SIZE") || reader.has("PMIX_RANK"))) return {.kind = Launch::Kind::mpi};
+  if (!by_address && (reader.has("PMI_SIZE") || reader.has("PMIX_RANK"))) return by_mpi("PMI_SIZE");
   return slurm ? numbered(reader, kSlurm) : Launch{};
 }
 

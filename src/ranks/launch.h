@@ -11,8 +11,9 @@ namespace graphsink {
 struct Launch {
   enum class Kind { alone, mpi, variables };
   Kind kind = Kind::alone;
+  int size = 1;  // for Kind::mpi: as far as a variable says it, else 1
   // For Kind::variables.
-  int rank = 0, size = 1;
+  int rank = 0;
   int local_rank = -1;    // the rank's number on its machine; -1: not said
   std::string host = {};  // the machine of rank 0
   int port = 0;           // on which rank 0 waits for the others

@@ -58,7 +58,18 @@ Comm mpi_world(const WorldOptions& options, Where where) {
 Comm world(const WorldOptions& options, Where where) {
   expect_patience("world", options.patience_s, where);
   const Launch launch = launch_of_process(where);
-  if (launch.kind == Launch::Kind::mpi) return mpi_world(options, where);
+  if (launch.kind == Launch::Kind::mpi) {
+    const Comm comm = mpi_world(options, where);
+    // An MPI that does not know who has started the processes makes a world of each, which would train alone.
+    if (launch.size > 1 && comm.size() == 1)
+      throw Error(
+          "world", where,
+          "the environment variables name " + std::to_string(launch.size) + " ranks, and MPI knows of this one alone",
+          "start the ranks by the mpirun of the MPI that graphsink::ranks was built with; or, by srun, set "
+          "MASTER_ADDR and MASTER_PORT",
+          ErrorCode::unavailable);
+    return comm;
+  }
   if (launch.kind == Launch::Kind::alone) return one_rank();
 #ifdef GRAPHSINK_ZEROMQ
   std::unique_ptr<RankBackend> backend = open_tcp(launch, options.patience_s, where);

@@ -27,10 +27,10 @@ Launch launch(const Set& set, bool mpi_runs = false) {
       mpi_runs, Where());
 }
 
-// "rank 1 of 4, local 1, at node7:29501", "mpi" or "alone".
+// "rank 1 of 4, local 1, at node7:29501", "mpi, 2", "mpi" or "alone".
 std::string described(const Launch& launch) {
   if (launch.kind == Launch::Kind::alone) return "alone";
-  if (launch.kind == Launch::Kind::mpi) return "mpi";
+  if (launch.kind == Launch::Kind::mpi) return launch.size > 1 ? "mpi, " + std::to_string(launch.size) : "mpi";
   return "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.size) + ", local " +
          std::to_string(launch.local_rank) + ", at " + launch.host + ":" + std::to_string(launch.port);
 }
@@ -66,11 +66,11 @@ TEST(Launch, IsFoundInTheVariables) {
       {"one process by srun", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}, "alone"},
       {"a shell of Slurm", {{"SLURM_NTASKS", "4"}}, "alone"},
       {"torchrun by srun", with(with(kSlurm, kTorchrun), {{"PMIX_RANK", "0"}}), "rank 1 of 4, local 1, at node7:29501"},
-      {"mpirun", {{"OMPI_COMM_WORLD_SIZE", "2"}}, "mpi"},
-      {"mpirun in the script of sbatch", with(kSlurm, {{"OMPI_COMM_WORLD_SIZE", "2"}}), "mpi"},
+      {"mpirun", {{"OMPI_COMM_WORLD_SIZE", "2"}}, "mpi, 2"},
+      {"mpirun in the script of sbatch", with(kSlurm, {{"OMPI_COMM_WORLD_SIZE", "2"}}), "mpi, 2"},
       {"torchrun by mpirun", with(kTorchrun, {{"OMPI_COMM_WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}}),
        "rank 1 of 4, local 1, at node7:29501"},
-      {"mpiexec of MPICH", {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}, "mpi"},
+      {"mpiexec of MPICH", {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}, "mpi, 2"},
       {"srun of programs with MPI", {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "3"}, {"PMIX_RANK", "2"}}, "mpi"},
       {"srun with an address", with(kSlurm, {{"PMIX_RANK", "2"}}), "rank 2 of 3, local 0, at node7:29501"},
   };

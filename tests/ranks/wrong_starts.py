@@ -51,6 +51,10 @@ STARTS = {
         [rank(0), rank(1, WORLD_SIZE="2")],
         [r"misuse: .*a process with RANK 1 has a world of 2 ranks, and rank 0 one of 3; remedy: .*equal MASTER_ADDR"] * 2,
     ),
+    "MPI knows of no others": (
+        [{"RANK": "", "WORLD_SIZE": "", "PMI_SIZE": "2"}],
+        [r"unavailable: .*(name 2 ranks, and MPI knows of this one alone|was built without MPI); remedy: .*MASTER_ADDR"],
+    ),
     "no such machine": (
         [in_vain(1, MASTER_ADDR="no such/machine")],
         [r".*(MASTER_ADDR is \"no such/machine\"|rank 0, not heard of at port \d+ of no such/machine).*remedy: "],
