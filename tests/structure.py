@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Figures about the structure of the sources, and three rules: layers include only what is below them, nothing but the
-writers of kernels reads the source text of ops, and no interface of the device boundary has more than eight virtual functions.
+"""Figures about the structure of the sources, and four rules: layers include only what is below them, nothing but the
+writers of kernels reads the source text of ops, no interface of the device boundary has more than eight virtual functions, and no
+two files define a type of one name, which the linker would take for one.
 
 usage: structure.py            prints the figures
        structure.py --check    exit 1 if a file breaks a rule
@@ -33,6 +34,9 @@ INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 # What asks for the kind of a device, in the place of what it can do.
 KIND = re.compile(r"DeviceKind::|\.kind\(\)|\bis_cuda\(|\bis_cpu\(")
 VIRTUAL = re.compile(r"\bvirtual\b(?! ~)")
+# A namespace is "" where it has no name, and its types belong to one file. Types of a namespace are not indented.
+NAMESPACE = re.compile(r"namespace\s+(?:GRAPHSINK_PUBLIC\s+)?([\w:]*)\s*\{")
+TYPE = re.compile(r"(?:struct|class|enum class)\s+(?:GRAPHSINK_PUBLIC\s+)?(\w+)\b(?!::)[^;()]*\{")
 MOST_VIRTUALS = 8  # of an interface of the device boundary
 # Source text of an op, which only the writers of kernels may read: whatever else depended on it would change when it is
 # written in another way.
@@ -136,6 +140,19 @@ def interfaces():
     return {name: VIRTUAL.findall(struct_body(text, name)) for name in re.findall(r"^class (\w+)[^;{]*\{", text, re.MULTILINE)}
 
 
+def types_of_one_name():
+    """Names of types that several files define in one namespace, and these files."""
+    files = {}
+    for path in sources("include", "src", "kernels"):
+        namespace = ""
+        for line in without_comments(path.read_text()).splitlines():
+            if opened := NAMESPACE.match(line):
+                namespace = opened[1]
+            elif namespace and (found := TYPE.match(line)):
+                files.setdefault((namespace, found[1]), set()).add(path)
+    return [(name, sorted(paths)) for (_, name), paths in files.items() if len(paths) > 1]
+
+
 def figures():
     op = (ROOT / "include/graphsink/op.h").read_text()
     plain = without_comments("".join(path.read_text() for path in sources("include")))
@@ -177,7 +194,11 @@ def main():
         for name in wide:
             print(f"src/device/device.h: {name} has more than {MOST_VIRTUALS} virtual functions; divide it by what callers use",
                   file=sys.stderr)
-        return 1 if upward or readers or wide else 0
+        doubled = types_of_one_name()
+        for name, paths in doubled:
+            print(f"{name}: a type of this name is defined in {' and in '.join(str(path.relative_to(ROOT)) for path in paths)}; "
+                  "rename one of them", file=sys.stderr)
+        return 1 if upward or readers or wide or doubled else 0
     for name, value in figures():
         print(f"{name:55} {value}")
     return 0

@@ -28,8 +28,8 @@ struct MatmulAttrs {
 // Precondition: two matrices at least.
 Shape leading(const Shape& shape) { return Shape(shape.dims().first(static_cast<std::size_t>(shape.rank() - 2))); }
 
-Product product_of(const Shape& lhs, const Shape& rhs, const MatmulAttrs& attrs) {
-  Product p;
+MatrixProduct product_of(const Shape& lhs, const Shape& rhs, const MatmulAttrs& attrs) {
+  MatrixProduct p;
   p.m = lhs[attrs.transpose_a ? -1 : -2];
   p.k = lhs[attrs.transpose_a ? -2 : -1];
   p.n = rhs[attrs.transpose_b ? -2 : -1];
@@ -49,7 +49,7 @@ void infer_matmul(InferArgs& a) {
     a.fail("has no result of " + std::string(to_string(out_dtype)), "cast() the result");
   const Shape &lhs = a.in(0).shape, &rhs = a.in(1).shape;
   if (lhs.rank() < 2 || rhs.rank() < 2) a.fail("takes two matrices, or batches of them", "reshape() the operands");
-  Product p = product_of(lhs, rhs, attrs);
+  MatrixProduct p = product_of(lhs, rhs, attrs);
   if (rhs[attrs.transpose_b ? -1 : -2] != p.k) {
     a.fail(std::string("inner dimensions differ") + (attrs.transpose_a ? ", a transposed" : "") +
                (attrs.transpose_b ? ", b transposed" : ""),
@@ -66,10 +66,10 @@ void infer_matmul(InferArgs& a) {
   a.out(out_dtype, out);
 }
 
-Product describe(const PrepareArgs& args) {
+MatrixProduct describe(const PrepareArgs& args) {
   const auto& attrs = args.attrs.as<MatmulAttrs>();
   const Shape &lhs = args.in(0).shape, &rhs = args.in(1).shape;
-  Product p = product_of(lhs, rhs, attrs);
+  MatrixProduct p = product_of(lhs, rhs, attrs);
   p.dtype = args.in(0).dtype;
   p.f32_out = args.out(0).dtype != p.dtype;
   if (attrs.sums_batches) {
@@ -209,7 +209,7 @@ Prepared prepare_fused(const PrepareArgs& p) {
 std::uint64_t matmul_flops(const BodyArgs& a) {
   const auto& attrs = a.attrs<MatmulAttrs>();
   const Shape& lhs = a.in_type(0).shape;
-  const Product p = product_of(lhs, a.in_type(1).shape, attrs);
+  const MatrixProduct p = product_of(lhs, a.in_type(1).shape, attrs);
   if (p.m == 0) return 0;
   const std::int64_t terms = attrs.sums_batches ? lhs.size() / p.m : p.k;  // terms of each element of the result
   return 2 * static_cast<std::uint64_t>(a.out_type(0).shape.size() * terms);

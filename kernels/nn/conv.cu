@@ -79,7 +79,7 @@ Pair strides_of(const ConvPlan& plan, Operand operand) {
 
 // Chooses how the work is divided, on the GPU how many images are handled together, and prepares the product of lhs and
 // rhs, sizes in `product`. Gradients of the filters are summed over images: by the GPU from parts.
-Prepared finish(const PrepareArgs& p, ConvPlan plan, Product product, Operand lhs, Operand rhs, Operand out) {
+Prepared finish(const PrepareArgs& p, ConvPlan plan, MatrixProduct product, Operand lhs, Operand rhs, Operand out) {
   auto element = static_cast<std::int64_t>(size_of(p.out(0).dtype));
   if (!p.cuda) {
     (void)prepare_product(p, product);  // result not used: the call throws Error above the limits of BLAS
@@ -124,7 +124,7 @@ void load(const PrepareArgs& p) {
 Prepared prepare_conv2d(const PrepareArgs& p) {
   load<fill_columns<float>, fill_columns<double>>(p);
   ConvPlan plan = plan_of(p, p.in(0).shape, p.in(1).shape, p.out(0).shape);
-  Product product;
+  MatrixProduct product;
   product.m = plan.filters / plan.groups;
   product.k = plan.column_rows() / plan.groups;
   product.n = plan.windows.windows();
@@ -134,7 +134,7 @@ Prepared prepare_conv2d(const PrepareArgs& p) {
 Prepared prepare_image_grad(const PrepareArgs& p) {
   load<sum_columns<float>, sum_columns<double>>(p);
   ConvPlan plan = plan_of(p, p.in(2).shape, p.in(1).shape, p.in(0).shape);
-  Product product;
+  MatrixProduct product;
   product.m = plan.column_rows() / plan.groups;
   product.k = plan.filters / plan.groups;
   product.n = plan.windows.windows();
@@ -146,7 +146,7 @@ Prepared prepare_filter_grad(const PrepareArgs& p) {
   load<fill_columns<float>, fill_columns<double>>(p);
   load<sum_images<float>, sum_images<double>>(p);
   ConvPlan plan = plan_of(p, p.in(0).shape, p.in(2).shape, p.in(1).shape);
-  Product product;
+  MatrixProduct product;
   product.m = plan.filters / plan.groups;
   product.k = plan.windows.windows();
   product.n = plan.column_rows() / plan.groups;

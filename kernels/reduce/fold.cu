@@ -57,7 +57,7 @@ std::string fold_operation(DType dtype, const Attrs&) {
 
 // A block for each product; a thread has neighbouring terms. `before` is as large as x.
 template <class T>
-__global__ void multiply_others(const T* g, const T* x, T* dx, double* before, Reduction r) {
+__global__ void multiply_others(const T* g, const T* x, T* dx, double* before, ReductionLayouts r) {
   wait_for_inputs();
   __shared__ double of_thread[kThreads];
   std::int64_t own = (r.terms.size + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * own;
@@ -86,13 +86,13 @@ __global__ void multiply_others(const T* g, const T* x, T* dx, double* before, R
 }
 
 template <class T>
-void multiply_others_on(CudaArgs& a, const Reduction& r) {
+void multiply_others_on(CudaArgs& a, const ReductionLayouts& r) {
   auto blocks = static_cast<unsigned>(std::min(r.outputs.size, kMaxBlocks));
   a.launch(multiply_others<T>, Extent{blocks}, launch_size(r.terms.size).block, 0, a.in<T>(0), a.in<T>(1), a.out<T>(0),
            static_cast<double*>(a.workspace()), r);
 }
 template <class T>
-void multiply_others_on(const CpuArgs& a, const Reduction& r) {
+void multiply_others_on(const CpuArgs& a, const ReductionLayouts& r) {
   const T *g = a.in<T>(0), *x = a.in<T>(1);
   auto* before = static_cast<double*>(a.workspace());
   for (std::int64_t o = 0; o < r.outputs.size; ++o) {
@@ -112,7 +112,7 @@ void multiply_others_on(const CpuArgs& a, const Reduction& r) {
 
 template <class Args>
 void multiply_others_any(Args& a) {
-  const auto& reduction = a.template local<Reduction>();
+  const auto& reduction = a.template local<ReductionLayouts>();
   for_dtype<float, double, half, bfloat16>(a.out_type(0).dtype,
                                            [&]<class T>() { multiply_others_on<T>(a, reduction); });
 }
@@ -130,9 +130,9 @@ Prepared prepare_prod_grad(const PrepareArgs& p) {
   for_dtype<float, double, half, bfloat16>(p.out(0).dtype, [&]<class T>() { load_kernel(p, multiply_others<T>); });
   bool is_reduced[Shape::kMaxRank] = {};
   mark_axes(p.attrs.as<ReduceAttrs>().axes, p.in(1).shape.rank(), is_reduced);
-  Reduction reduction = plan_reduction(p.in(1).shape, is_reduced).reduction;
+  ReductionLayouts reduction = plan_reduction(p.in(1).shape, is_reduced).reduction;
   std::int64_t products = p.cuda ? p.in(1).shape.size() : reduction.terms.size;
-  return {std::make_shared<Reduction>(reduction), static_cast<std::size_t>(products) * sizeof(double)};
+  return {std::make_shared<ReductionLayouts>(reduction), static_cast<std::size_t>(products) * sizeof(double)};
 }
 
 // For each element along an axis, the product of the others: of a matrix with 1 in place of the element in its row.

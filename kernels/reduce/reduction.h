@@ -17,7 +17,7 @@
 namespace graphsink {
 
 // Element o of the result is made of x[outputs.find(o) + terms.find(k)] for all k.
-struct Reduction {
+struct ReductionLayouts {
   Layout<1> outputs;
   Layout<1> terms;
 };
@@ -37,7 +37,8 @@ struct JoinOf : Op {
 // Element o of the result is made in `parts` parts, by as many groups of threads: out[o * parts + p] is made of part p
 // of its terms.
 template <class Op, class Group>
-__global__ void reduce(const typename Op::Term* x, typename Op::Result* out, Reduction r, std::int64_t parts, Op op) {
+__global__ void reduce(const typename Op::Term* x, typename Op::Result* out, ReductionLayouts r, std::int64_t parts,
+                       Op op) {
   wait_for_inputs();
   const std::int64_t per_part = (r.terms.size + parts - 1) / parts;
   for (std::int64_t i = Group::first_row(); i < r.outputs.size * parts; i += Group::stride()) {
@@ -60,7 +61,7 @@ struct ReductionPlan {
   void (*cpu_parts)(const ReductionPlan&, const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;
   void (*cpu_join)(const ReductionPlan&, const CpuArgs&) = nullptr;
   void (*cuda)(const ReductionPlan&, CudaArgs&) = nullptr;
-  Reduction reduction;
+  ReductionLayouts reduction;
   double divisor = 1;  // number by which a sum is divided
   enum class By { thread, warp, block } by = By::thread;
   std::int64_t parts = 1;  // per element, when a block or, on the CPU, a tile is not enough
@@ -96,7 +97,7 @@ template <class Op>
 void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
   using By = ReductionPlan::By;
   using Value = typename Op::Value;
-  const Reduction& r = plan.reduction;
+  const ReductionLayouts& r = plan.reduction;
   const auto* x = a.in<typename Op::Term>(0);
   auto* out = a.out<typename Op::Result>(0);
   Op op = op_of<Op>(plan);
@@ -110,7 +111,7 @@ void reduce_cuda(const ReductionPlan& plan, CudaArgs& a) {
   auto* parts = static_cast<Value*>(a.workspace());
   a.launch(reduce<PartOf<Op>, ByBlock>, Extent{static_cast<unsigned>(r.outputs.size * plan.parts)}, block, 0, x, parts,
            r, plan.parts, PartOf<Op>{op});
-  Reduction rest;
+  ReductionLayouts rest;
   rest.outputs.size = r.outputs.size;
   append(rest.outputs, r.outputs.size, {plan.parts});
   rest.terms.size = plan.parts;

@@ -13,18 +13,18 @@
 namespace graphsink {
 namespace {
 
-bool is_empty(const Product& p) { return p.m == 0 || p.n == 0 || p.batches.size == 0; }
+bool is_empty(const MatrixProduct& p) { return p.m == 0 || p.n == 0 || p.batches.size == 0; }
 
-std::size_t bytes_of_result(const Product& p) {
+std::size_t bytes_of_result(const MatrixProduct& p) {
   return static_cast<std::size_t>(p.batches.size * p.m * p.n) * size_of(p.out_dtype());
 }
 
 template <class T>
-BlasMatrix<T> lhs_of(const Product& p, const T* data) {
+BlasMatrix<T> lhs_of(const MatrixProduct& p, const T* data) {
   return {data, static_cast<int>(p.transpose_a ? p.m : p.k), p.transpose_a};
 }
 template <class T>
-BlasMatrix<T> rhs_of(const Product& p, const T* data) {
+BlasMatrix<T> rhs_of(const MatrixProduct& p, const T* data) {
   return {data, static_cast<int>(p.transpose_b ? p.k : p.n), p.transpose_b};
 }
 
@@ -38,7 +38,7 @@ constexpr std::int64_t kMostTiles = 16;  // tiles of one matrix
 
 // How many rows or columns of a matrix, whichever there are more of, or how many matrices of a batch are a tile. The
 // number of tiles of a matrix is a power of two, so that two or four threads have equal shares.
-std::int64_t lines_of_tile(const Product& p) {
+std::int64_t lines_of_tile(const MatrixProduct& p) {
   const std::int64_t of_matrix = std::max<std::int64_t>(1, p.m * p.n * std::max<std::int64_t>(p.k, 1));
   if (p.batches.size > 1) return std::max<std::int64_t>(1, kTileProducts / of_matrix);
   const std::int64_t lines = std::max(p.m, p.n);
@@ -49,7 +49,7 @@ std::int64_t lines_of_tile(const Product& p) {
 }
 
 template <class T>
-void run_tile(const Product& p, const ProductTile& tile, const void* lhs, const void* rhs, void* out, bool adds) {
+void run_tile(const MatrixProduct& p, const ProductTile& tile, const void* lhs, const void* rhs, void* out, bool adds) {
   const auto m = static_cast<int>(tile.end_row - tile.first_row);
   const auto n = static_cast<int>(tile.end_column - tile.first_column), k = static_cast<int>(p.k);
   for (std::int64_t i = tile.first_batch; i < tile.end_batch; ++i) {
@@ -63,16 +63,16 @@ void run_tile(const Product& p, const ProductTile& tile, const void* lhs, const 
 }
 
 // Rows of the result of 16-bit operands that are computed at once.
-std::int64_t rows_at_once(const Product& p) { return std::min<std::int64_t>(p.m, 128); }
+std::int64_t rows_at_once(const MatrixProduct& p) { return std::min<std::int64_t>(p.m, 128); }
 
 // In floats: a matrix of rhs, rows of lhs, rows of the result.
-std::size_t halves_workspace(const Product& p) {
+std::size_t halves_workspace(const MatrixProduct& p) {
   return static_cast<std::size_t>(p.k * p.n + rows_at_once(p) * (p.k + p.n)) * sizeof(float);
 }
 
 // As for f32, some rows at a time, between conversions.
 template <class T, class Out>
-void run_halves(const Product& p, const T* lhs, const T* rhs, Out* out, float* workspace) {
+void run_halves(const MatrixProduct& p, const T* lhs, const T* rhs, Out* out, float* workspace) {
   float *wide_rhs = workspace, *wide_lhs = wide_rhs + p.k * p.n, *wide_out = wide_lhs + rows_at_once(p) * p.k;
   auto n = static_cast<int>(p.n), k = static_cast<int>(p.k);
   std::int64_t converted = -1;  // the matrix of rhs in the workspace: many batches may share one
@@ -99,7 +99,7 @@ void run_halves(const Product& p, const T* lhs, const T* rhs, Out* out, float* w
 
 #ifdef GRAPHSINK_CUDA
 // The innermost dimension of the batch is one call; the others are a loop around it.
-MatmulSpec spec_of(const Product& p) {
+MatmulSpec spec_of(const MatrixProduct& p) {
   MatmulSpec spec{p.dtype, p.m, p.n, p.k, p.transpose_a, p.transpose_b};
   spec.tf32 = p.tf32;
   spec.f32_out = p.f32_out;
@@ -123,7 +123,7 @@ MatmulSpec spec_of(const Product& p) {
 
 }  // namespace
 
-PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
+PreparedProduct prepare_product(const PrepareArgs& p, const MatrixProduct& product) {
   if (std::max({product.m, product.n, product.k, product.batches.row()}) > std::numeric_limits<int>::max()) {
     throw Error(std::string(p.op), p.where, "a dimension above 2^31 - 1, the limit of BLAS", "split the operand");
   }
@@ -140,13 +140,13 @@ PreparedProduct prepare_product(const PrepareArgs& p, const Product& product) {
   return {product, nullptr, converts ? halves_workspace(product) : 0};
 }
 
-std::int64_t count_product_tiles(const Product& p) {
+std::int64_t count_product_tiles(const MatrixProduct& p) {
   if (is_empty(p) || p.k == 0 || is_half(p.dtype)) return 1;
   const std::int64_t lines = p.batches.size > 1 ? p.batches.size : std::max(p.m, p.n);
   return (lines + lines_of_tile(p) - 1) / lines_of_tile(p);
 }
 
-ProductTile product_tile(const Product& p, std::int64_t tile) {
+ProductTile product_tile(const MatrixProduct& p, std::int64_t tile) {
   ProductTile t{0, p.batches.size, 0, p.m, 0, p.n};
   if (count_product_tiles(p) == 1) return t;
   std::int64_t& first = p.batches.size > 1 ? t.first_batch : p.m >= p.n ? t.first_row : t.first_column;
@@ -158,7 +158,7 @@ ProductTile product_tile(const Product& p, std::int64_t tile) {
 
 void run_product_tile(const PreparedProduct& prepared, const ProductTile& tile, const void* lhs, const void* rhs,
                       void* out, void* workspace, bool adds) {
-  const Product& p = prepared.product;
+  const MatrixProduct& p = prepared.product;
   if (is_empty(p)) return;
   if (p.k == 0) {  // one tile
     if (!adds) std::fill_n(static_cast<std::byte*>(out), bytes_of_result(p), std::byte{0});
@@ -186,7 +186,7 @@ void run_product([[maybe_unused]] CudaArgs& a, [[maybe_unused]] const PreparedPr
                  [[maybe_unused]] const void* lhs, [[maybe_unused]] const void* rhs, [[maybe_unused]] void* out,
                  [[maybe_unused]] void* workspace) {
 #ifdef GRAPHSINK_CUDA
-  const Product& p = prepared.product;
+  const MatrixProduct& p = prepared.product;
   if (is_empty(p)) return;
   if (p.k == 0) {
     auto bytes = static_cast<std::int64_t>(bytes_of_result(p));

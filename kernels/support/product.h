@@ -9,7 +9,7 @@ namespace graphsink {
 // Describes out[m, n] = lhs x rhs for each matrix of a batch. All matrices are row-major and dense. lhs is [m, k], or
 // [k, m] if transposed; rhs is [k, n], or [n, k] if transposed. The matrices of the result fill one piece of memory
 // without gaps, in any order. The matrices of an operand may repeat.
-struct Product {
+struct MatrixProduct {
   DType dtype = DType::f32;  // type of the operands; products of f16 and bf16 are summed in f32
   // The result of an f16 or bf16 product is f32; if false, it is rounded to the dtype of the operands.
   bool f32_out = false;
@@ -22,13 +22,13 @@ struct Product {
 };
 
 struct PreparedProduct {
-  Product product;
+  MatrixProduct product;
   std::shared_ptr<const void> plan;  // the plan for cuBLASLt
   std::size_t workspace = 0;
 };
 
 // Chooses how to compute the product. Call it in prepare(). Throws Error, naming the op.
-PreparedProduct prepare_product(const PrepareArgs& p, const Product& product);
+PreparedProduct prepare_product(const PrepareArgs& p, const MatrixProduct& product);
 
 // A piece of a product on the CPU: batches [first_batch, end_batch), of each the rows [first_row, end_row) and the
 // columns [first_column, end_column).
@@ -37,8 +37,8 @@ struct ProductTile {
 };
 // The tiles into which the CPU divides a product: see struct Tiles. A product of 16-bit operands is one tile, because
 // it needs the workspace.
-std::int64_t count_product_tiles(const Product& product);
-ProductTile product_tile(const Product& product, std::int64_t tile);
+std::int64_t count_product_tiles(const MatrixProduct& product);
+ProductTile product_tile(const MatrixProduct& product, std::int64_t tile);
 // Computes one tile, as run_product() does.
 void run_product_tile(const PreparedProduct& prepared, const ProductTile& tile, const void* lhs, const void* rhs,
                       void* out, void* workspace, bool adds = false);

@@ -31,13 +31,13 @@ class TcpBackend : public RankBackend {
   // `members` are the ranks of the mesh, in the order of the group.
   TcpBackend(std::shared_ptr<TcpMesh> mesh, std::string group, std::vector<int> members)
       : mesh_(std::move(mesh)), group_(std::move(group)), members_(std::move(members)) {
-    const auto mine = std::find(members_.begin(), members_.end(), mesh_->launch().rank);
+    const auto mine = std::find(members_.begin(), members_.end(), mesh_->start().rank);
     rank_ = static_cast<int>(mine - members_.begin());
   }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  int local_rank() const override { return mesh_->launch().local_rank; }
+  int local_rank() const override { return mesh_->start().local_rank; }
 
   void all_to_all(Channel channel, const void* in, void* out, std::size_t bytes) override {
     begin(channel);
@@ -177,12 +177,12 @@ struct MeshOfProcess {
 
 }  // namespace
 
-std::unique_ptr<RankBackend> open_tcp(const Launch& launch, double patience_s, const Where& where) {
+std::unique_ptr<RankBackend> open_tcp(const RankStart& start, double patience_s, const Where& where) {
   static MeshOfProcess process;
   const std::lock_guard lock(process.mutex);
-  if (!process.mesh) process.mesh = std::make_shared<TcpMesh>(launch, patience_s, where);
-  std::vector<int> all(at(launch.size));
-  for (int rank = 0; rank < launch.size; ++rank) all[at(rank)] = rank;
+  if (!process.mesh) process.mesh = std::make_shared<TcpMesh>(start, patience_s, where);
+  std::vector<int> all(at(start.size));
+  for (int rank = 0; rank < start.size; ++rank) all[at(rank)] = rank;
   return std::make_unique<TcpBackend>(process.mesh, process.mesh->next_world(), std::move(all));
 }
 

@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "graphsink/error.h"
-#include "ranks/launch.h"
 #include "ranks/rank_backend.h"
+#include "ranks/rank_start.h"
 
 namespace graphsink {
 
-// All ranks of a launch by variables. The first call in a process waits for all of them, and throws Error if one does
+// All ranks of a start by variables. The first call in a process waits for all of them, and throws Error if one does
 // not come within the patience; later ones make a further group of the same ranks.
-std::unique_ptr<RankBackend> open_tcp(const Launch& launch, double patience_s, const Where& where);
+std::unique_ptr<RankBackend> open_tcp(const RankStart& start, double patience_s, const Where& where);
 
 }  // namespace graphsink

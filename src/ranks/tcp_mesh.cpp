@@ -33,16 +33,16 @@ int bound_port(const zmq::socket_t& socket) {
 
 }  // namespace
 
-TcpMesh::TcpMesh(const Launch& launch, double patience_s, const Where& where) try : launch_(launch) {
+TcpMesh::TcpMesh(const RankStart& start, double patience_s, const Where& where) try : start_(start) {
   auto& [context, in, out] = *sockets_;
-  context.set(zmq::ctxopt::max_sockets, launch.size + 16);
-  in = tcp_socket(context, zmq::socket_type::pull, launch);
-  in.bind("tcp://" + bracketed(interface_of(launch)) + ":*");
-  const MeshAddresses mesh = find_ranks(context, launch_, bound_port(in), patience_s, where);
+  context.set(zmq::ctxopt::max_sockets, start.size + 16);
+  in = tcp_socket(context, zmq::socket_type::pull, start);
+  in.bind("tcp://" + bracketed(interface_of(start)) + ":*");
+  const MeshAddresses mesh = find_ranks(context, start_, bound_port(in), patience_s, where);
   token_ = mesh.token;
-  for (int rank = 0; rank < launch.size; ++rank) {
-    out.push_back(rank == launch.rank ? zmq::socket_t() : tcp_socket(context, zmq::socket_type::push, launch));
-    if (rank == launch.rank) continue;
+  for (int rank = 0; rank < start.size; ++rank) {
+    out.push_back(rank == start.rank ? zmq::socket_t() : tcp_socket(context, zmq::socket_type::push, start));
+    if (rank == start.rank) continue;
     out.back().set(zmq::sockopt::linger, kLingerMs);
     out.back().connect(mesh.endpoints[at(rank)]);
   }

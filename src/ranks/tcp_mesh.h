@@ -32,12 +32,12 @@ struct MessageKey {
 class TcpMesh {
  public:
   // Returns when all ranks have come. Throws Error if one does not within the patience.
-  TcpMesh(const Launch& launch, double patience_s, const Where& where);
+  TcpMesh(const RankStart& start, double patience_s, const Where& where);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
 
-  const Launch& launch() const { return launch_; }
+  const RankStart& start() const { return start_; }
   // The name of the next group of all ranks; they make as many.
   std::string next_world();
 
@@ -63,7 +63,7 @@ class TcpMesh {
     std::vector<zmq::socket_t> out;  // one for each rank; this rank's own is not used
   };
 
-  const Launch launch_;
+  const RankStart start_;
   ForkMark fork_mark_;
   mutable std::mutex mutex_;
   std::unique_ptr<Sockets> sockets_ = std::make_unique<Sockets>();  // null behind end()

@@ -84,17 +84,17 @@ struct Guest {
 // and the words with which it gives up.
 class Host {
  public:
-  Host(zmq::context_t& context, const Launch& launch, int port, const Where& where)
-      : launch_(launch),
+  Host(zmq::context_t& context, const RankStart& start, int port, const Where& where)
+      : start_(start),
         where_(where),
-        socket_(tcp_socket(context, zmq::socket_type::router, launch)),
-        guests_(at(launch.size)) {
+        socket_(tcp_socket(context, zmq::socket_type::router, start)),
+        guests_(at(start.size)) {
     guests_[0].has_come = true;
     guests_[0].port = port;
     try {
-      socket_.bind("tcp://" + bracketed(interface_of(launch)) + ":" + std::to_string(launch.port));
+      socket_.bind("tcp://" + bracketed(interface_of(start)) + ":" + std::to_string(start.port));
     } catch (const zmq::error_t& e) {
-      throw Error("world", where, "rank 0 cannot listen at port " + std::to_string(launch.port) + ": " + e.what(),
+      throw Error("world", where, "rank 0 cannot listen at port " + std::to_string(start.port) + ": " + e.what(),
                   kOtherPort, ErrorCode::unavailable);
     }
   }
@@ -113,14 +113,14 @@ class Host {
     for (const Guest& guest : guests_)
       answer += "\n" + (guest.endpoint.empty() ? std::to_string(guest.port) : guest.endpoint);
     for (const Guest& guest : guests_)
-      mesh.endpoints.push_back(guest.endpoint.empty() ? endpoint(launch_.host, guest.port) : guest.endpoint);
+      mesh.endpoints.push_back(guest.endpoint.empty() ? endpoint(start_.host, guest.port) : guest.endpoint);
     tell_all(answer);
     return mesh;
   }
 
  private:
   std::string waited(double patience_s) const {
-    return " of " + std::to_string(launch_.size) + " has waited " + std::to_string(milliseconds_of(patience_s)) +
+    return " of " + std::to_string(start_.size) + " has waited " + std::to_string(milliseconds_of(patience_s)) +
            " ms for ";
   }
   // "rank 2, rank 3, not heard of"; empty if all are there.
@@ -136,7 +136,7 @@ class Host {
     int rank = 0, size = 0, port = 0;
     if (parts.size() != 2 || words.size() < 4 || !words[0].starts_with("graphsink-ranks ") ||
         !read_number(words[2], rank)) {
-      strange_ = "; another program has spoken to port " + std::to_string(launch_.port);
+      strange_ = "; another program has spoken to port " + std::to_string(start_.port);
       return;
     }
     const std::string id = parts.front().to_string();
@@ -144,8 +144,8 @@ class Host {
     const std::string name = "a process with RANK " + words[2];
     if (words[0] != greeting()) fail_with(id, name + " has " + words[0] + ", and rank 0 has " + greeting());
     if (words.size() != 5 || !read_number(words[3], size) || !read_number(words[4], port)) return;
-    if (size != launch_.size)
-      fail_with(id, name + " has a world of " + words[3] + " ranks, and rank 0 one of " + std::to_string(launch_.size));
+    if (size != start_.size)
+      fail_with(id, name + " has a world of " + words[3] + " ranks, and rank 0 one of " + std::to_string(start_.size));
     if (rank < 0 || rank >= size || guests_[at(rank)].has_come)
       fail_with(id, "several processes have RANK " + words[2]);
     const char* address = zmq_msg_gets(parts.back().handle(), "Peer-Address");
@@ -171,40 +171,40 @@ class Host {
     fail(problem, ErrorCode::misuse);
   }
 
-  const Launch& launch_;
+  const RankStart& start_;
   const Where& where_;
   zmq::socket_t socket_;
   std::vector<Guest> guests_;
   std::string strange_;  // for people
 };
 
-MeshAddresses read_answer(const std::vector<zmq::message_t>& parts, const Launch& launch, const Where& where) {
+MeshAddresses read_answer(const std::vector<zmq::message_t>& parts, const RankStart& start, const Where& where) {
   const std::vector<std::string> words = words_of(parts.back().to_string());
   if (words.size() > 2 && (words[1] == "lost" || words[1] == "wrong"))
     throw Error("world", where, words[2], kStartTogether,
                 words[1] == "lost" ? ErrorCode::device_lost : ErrorCode::misuse);
   MeshAddresses mesh;
-  if (words[0] != greeting() || words.size() != at(launch.size) + 3 || !read_number(words[2], mesh.token))
-    throw Error("world", where, "at port " + std::to_string(launch.port) + " of " + launch.host + " is no rank 0",
+  if (words[0] != greeting() || words.size() != at(start.size) + 3 || !read_number(words[2], mesh.token))
+    throw Error("world", where, "at port " + std::to_string(start.port) + " of " + start.host + " is no rank 0",
                 kOtherPort, ErrorCode::unavailable);
-  for (std::size_t rank = 0; rank < at(launch.size); ++rank) {
+  for (std::size_t rank = 0; rank < at(start.size); ++rank) {
     int port = 0;
     const std::string& word = words[rank + 3];
-    mesh.endpoints.push_back(read_number(word, port) ? endpoint(launch.host, port) : word);
+    mesh.endpoints.push_back(read_number(word, port) ? endpoint(start.host, port) : word);
   }
   return mesh;
 }
 
-MeshAddresses ask_rank_0(zmq::context_t& context, const Launch& launch, int port, double patience_s,
+MeshAddresses ask_rank_0(zmq::context_t& context, const RankStart& start, int port, double patience_s,
                          const Where& where) {
-  zmq::socket_t socket = tcp_socket(context, zmq::socket_type::dealer, launch);
+  zmq::socket_t socket = tcp_socket(context, zmq::socket_type::dealer, start);
   try {
-    socket.connect(endpoint(launch.host, launch.port));
+    socket.connect(endpoint(start.host, start.port));
   } catch (const zmq::error_t& e) {
-    throw Error("world", where, "MASTER_ADDR is \"" + launch.host + "\": " + e.what(),
+    throw Error("world", where, "MASTER_ADDR is \"" + start.host + "\": " + e.what(),
                 "set it to the name or the address of the machine of rank 0");
   }
-  const std::string rank = std::to_string(launch.rank), size = std::to_string(launch.size);
+  const std::string rank = std::to_string(start.rank), size = std::to_string(start.size);
   const auto say = [&](const std::string& words) {
     send_part(socket, zmq::message_t(greeting() + "\n" + words), false);
   };
@@ -219,26 +219,26 @@ MeshAddresses ask_rank_0(zmq::context_t& context, const Launch& launch, int port
   const std::vector<zmq::message_t> parts = receive_parts(socket);
   if (!is_there || parts.empty())
     throw Error("world", where,
-                waited + "rank 0, not heard of at port " + std::to_string(launch.port) + " of " + launch.host,
+                waited + "rank 0, not heard of at port " + std::to_string(start.port) + " of " + start.host,
                 kStartTogether, ErrorCode::device_lost);
-  return read_answer(parts, launch, where);
+  return read_answer(parts, start, where);
 }
 
 }  // namespace
 
-MeshAddresses find_ranks(zmq::context_t& context, const Launch& launch, int port, double patience_s,
+MeshAddresses find_ranks(zmq::context_t& context, const RankStart& start, int port, double patience_s,
                          const Where& where) {
-  if (launch.rank != 0) return ask_rank_0(context, launch, port, patience_s, where);
-  Host host(context, launch, port, where);
+  if (start.rank != 0) return ask_rank_0(context, start, port, patience_s, where);
+  Host host(context, start, port, where);
   return host.gather(patience_s);
 }
 
-zmq::socket_t tcp_socket(zmq::context_t& context, zmq::socket_type type, const Launch& launch) {
+zmq::socket_t tcp_socket(zmq::context_t& context, zmq::socket_type type, const RankStart& start) {
   zmq::socket_t socket(context, type);
   socket.set(zmq::sockopt::sndhwm, 0);
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::linger, 1000);
-  socket.set(zmq::sockopt::ipv6, launch.host.find(':') != std::string::npos);
+  socket.set(zmq::sockopt::ipv6, start.host.find(':') != std::string::npos);
   return socket;
 }
 
@@ -248,9 +248,9 @@ std::string bracketed(const std::string& host) {
 
 std::int64_t milliseconds_of(double seconds) { return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000); }
 
-std::string interface_of(const Launch& launch) {
-  if (launch.host == "localhost") return "127.0.0.1";
-  return is_this_machine(launch.host) ? launch.host : "*";
+std::string interface_of(const RankStart& start) {
+  if (start.host == "localhost") return "127.0.0.1";
+  return is_this_machine(start.host) ? start.host : "*";
 }
 
 std::vector<zmq::message_t> receive_parts(zmq::socket_t& socket) {

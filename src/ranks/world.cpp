@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "graphsink/ranks.h"
-#include "ranks/launch.h"
 #include "ranks/rank_group.h"
+#include "ranks/rank_start.h"
 
 #ifdef GRAPHSINK_MPI
 #include "ranks/mpi_backend.h"
@@ -30,13 +30,13 @@ std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, dou
   return std::make_shared<RankGroup>(std::move(backend), patience_s, GroupOrigin{nullptr, worlds++});
 }
 
-Launch launch_of_process(const Where& where) {
+RankStart start_of_process(const Where& where) {
 #ifdef GRAPHSINK_MPI
   const bool mpi_runs = mpi_is_initialized();
 #else
   const bool mpi_runs = false;
 #endif
-  return launch_of([](const char* name) { return std::getenv(name); }, mpi_runs, where);
+  return rank_start_of([](const char* name) { return std::getenv(name); }, mpi_runs, where);
 }
 
 }  // namespace
@@ -57,28 +57,28 @@ Comm mpi_world(const WorldOptions& options, Where where) {
 
 Comm world(const WorldOptions& options, Where where) {
   expect_patience("world", options.patience_s, where);
-  const Launch launch = launch_of_process(where);
-  if (launch.kind == Launch::Kind::mpi) {
+  const RankStart start = start_of_process(where);
+  if (start.kind == RankStart::Kind::mpi) {
     const Comm comm = mpi_world(options, where);
     // An MPI that does not know who has started the processes makes a world of each, which would train alone.
-    if (launch.size > 1 && comm.size() == 1)
+    if (start.size > 1 && comm.size() == 1)
       throw Error(
           "world", where,
-          "the environment variables name " + std::to_string(launch.size) + " ranks, and MPI knows of this one alone",
+          "the environment variables name " + std::to_string(start.size) + " ranks, and MPI knows of this one alone",
           "start the ranks by the mpirun of the MPI that graphsink::ranks was built with; or, by srun, set "
           "MASTER_ADDR and MASTER_PORT",
           ErrorCode::unavailable);
     return comm;
   }
-  if (launch.kind == Launch::Kind::alone) return one_rank();
+  if (start.kind == RankStart::Kind::alone) return one_rank();
 #ifdef GRAPHSINK_ZEROMQ
-  std::unique_ptr<RankBackend> backend = open_tcp(launch, options.patience_s, where);
+  std::unique_ptr<RankBackend> backend = open_tcp(start, options.patience_s, where);
   Comm comm(world_group(std::move(backend), options.patience_s));
   comm.group()->all_texts("", {"world", where});  // nobody begins before all can be reached
   return comm;
 #else
   throw Error("world", where,
-              "the environment variables name " + std::to_string(launch.size) +
+              "the environment variables name " + std::to_string(start.size) +
                   " ranks, and graphsink::ranks was built without ZeroMQ, by which such ranks exchange values",
               "start them by mpirun; or build with ZeroMQ, on Debian: apt-get install libzmq3-dev cppzmq-dev",
               ErrorCode::unavailable);

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/number_text.h"
 #include "train/interrupt.h"
-#include "train/launch_size.h"
 #include "train/saver.h"
+#include "train/steps_per_launch.h"
 #include "train/train_log.h"
 
 namespace graphsink {
@@ -402,7 +402,7 @@ class Training {
   const TrainOptions& options_;
   const Where where_;
   const Log log_;
-  LaunchSize size_;
+  StepsPerLaunch size_;
   const Interrupt interrupt_;
   std::optional<Saver> saver_;
   std::optional<TrainLog> train_log_;

@@ -18,7 +18,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 #include "temporary_directory.h"
-#include "train/launch_size.h"
+#include "train/steps_per_launch.h"
 
 namespace graphsink::train_test {
 namespace {
@@ -504,11 +504,11 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
   for (const auto& row : rows) EXPECT_TRUE(contains(row.message, row.part)) << row.message << "\nexpected " << row.part;
 }
 
-TEST(LaunchSizeTest, DoublesWhileAStepGetsFaster) {
-  using Seconds = LaunchSize::Seconds;
+TEST(StepsPerLaunchTest, DoublesWhileAStepGetsFaster) {
+  using Seconds = StepsPerLaunch::Seconds;
   // Each launch takes 1 ms beside its steps, of 1 ms each.
   const auto size_for = [](double launch, double step, double longest) {
-    LaunchSize size(0, Seconds(longest));
+    StepsPerLaunch size(0, Seconds(longest));
     for (int i = 0; i < 100 && !size.is_found(); ++i)
       size.measured(size.steps(), Seconds(launch + step * static_cast<double>(size.steps())), true);
     EXPECT_TRUE(size.is_found());
@@ -519,7 +519,7 @@ TEST(LaunchSizeTest, DoublesWhileAStepGetsFaster) {
   EXPECT_EQ(size_for(0, 1e-3, 1), 1);        // steps cost the same in any launch
   EXPECT_EQ(size_for(1, 1e-6, 1e9), 1024);   // the most
   EXPECT_EQ(size_for(1, 1, 1), 1);           // one step is too long already
-  LaunchSize given(7, Seconds(1));
+  StepsPerLaunch given(7, Seconds(1));
   EXPECT_TRUE(given.is_found());
   given.measured(7, Seconds(100), true);
   EXPECT_EQ(given.steps(), 7);
@@ -543,9 +543,9 @@ TEST_P(OnDevice, LaunchesHaveNoMoreStepsThanRecordsHaveRoom) {
   }
 }
 
-TEST(LaunchSizeTest, EndsWhereNoLaunchIsSoLongOrIsCaptured) {
-  using Seconds = LaunchSize::Seconds;
-  LaunchSize size(0, Seconds(1));
+TEST(StepsPerLaunchTest, EndsWhereNoLaunchIsSoLongOrIsCaptured) {
+  using Seconds = StepsPerLaunch::Seconds;
+  StepsPerLaunch size(0, Seconds(1));
   for (int i = 0; i < 3; ++i) size.measured(size.steps(), Seconds(1e-3), true);
   EXPECT_EQ(size.steps(), 8);
   for (int i = 0; i < 7; ++i) size.measured(5, Seconds(100), true);  // where an epoch ends
@@ -553,7 +553,7 @@ TEST(LaunchSizeTest, EndsWhereNoLaunchIsSoLongOrIsCaptured) {
   size.measured(5, Seconds(100), true);
   EXPECT_TRUE(size.is_found());
   EXPECT_EQ(size.steps(), 4);
-  LaunchSize other(0, Seconds(1));
+  StepsPerLaunch other(0, Seconds(1));
   for (int i = 0; i < 7; ++i) other.measured(1, Seconds(100), false);  // issued op by op, which takes long
   other.measured(1, Seconds(1e-3), true);
   EXPECT_EQ(other.steps(), 2);

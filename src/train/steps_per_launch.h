@@ -1,4 +1,4 @@
-// LaunchSize: how many steps a launch has, given or found by measurement.
+// StepsPerLaunch: how many steps a launch has, given or found by measurement.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@ namespace graphsink {
 
 // Found like this: launches of 1, 2, 4, ... steps are measured, until twice as many steps would take longer than a
 // launch may take, or no longer make a step faster, or no launch comes that is so long. Which it is changes no result.
-class LaunchSize {
+class StepsPerLaunch {
  public:
   using Seconds = std::chrono::duration<double>;
 
   // `given`: 0 to find it.
-  LaunchSize(std::int64_t given, Seconds longest)
+  StepsPerLaunch(std::int64_t given, Seconds longest)
       : longest_(longest), steps_(given > 0 ? given : 1), is_found_(given > 0) {}
 
   std::int64_t steps() const { return steps_; }

@@ -8,7 +8,7 @@
 
 namespace graphsink {
 
-struct Launch {
+struct RankStart {
   enum class Kind { alone, mpi, variables };
   Kind kind = Kind::alone;
   int size = 1;  // for Kind::mpi: as far as a variable says it, else 1
@@ -24,6 +24,6 @@ using Environment = std::function<const char*(const char*)>;
 
 // `mpi_runs`: MPI is initialised already. Throws Error for variables that contradict each other, and where some of them
 // are missing.
-Launch launch_of(const Environment& get, bool mpi_runs, const Where& where);
+RankStart rank_start_of(const Environment& get, bool mpi_runs, const Where& where);
 
 }  // namespace graphsink

@@ -1,6 +1,6 @@
 // How a process learns with whom it was started: a table of environment variables. And a start by such variables that
 // wrong_starts.py makes go wrong.
-#include "ranks/launch.h"
+#include "ranks/rank_start.h"
 
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@
 #include "rank_world.h"
 
 namespace graphsink::testing {
-namespace launch_test {
+namespace rank_start_test {
 
 using Set = std::map<std::string, std::string>;
 
-Launch launch(const Set& set, bool mpi_runs = false) {
-  return launch_of(
+RankStart start(const Set& set, bool mpi_runs = false) {
+  return rank_start_of(
       [&](const char* name) {
         const auto found = set.find(name);
         return found == set.end() ? nullptr : found->second.c_str();
@@ -28,11 +28,11 @@ Launch launch(const Set& set, bool mpi_runs = false) {
 }
 
 // "rank 1 of 4, local 1, at node7:29501", "mpi, 2", "mpi" or "alone".
-std::string described(const Launch& launch) {
-  if (launch.kind == Launch::Kind::alone) return "alone";
-  if (launch.kind == Launch::Kind::mpi) return launch.size > 1 ? "mpi, " + std::to_string(launch.size) : "mpi";
-  return "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.size) + ", local " +
-         std::to_string(launch.local_rank) + ", at " + launch.host + ":" + std::to_string(launch.port);
+std::string described(const RankStart& start) {
+  if (start.kind == RankStart::Kind::alone) return "alone";
+  if (start.kind == RankStart::Kind::mpi) return start.size > 1 ? "mpi, " + std::to_string(start.size) : "mpi";
+  return "rank " + std::to_string(start.rank) + " of " + std::to_string(start.size) + ", local " +
+         std::to_string(start.local_rank) + ", at " + start.host + ":" + std::to_string(start.port);
 }
 
 const Set kTorchrun{
@@ -48,7 +48,7 @@ Set with(Set set, const Set& further) {
   return set;
 }
 
-TEST(Launch, IsFoundInTheVariables) {
+TEST(RankStart, IsFoundInTheVariables) {
   struct Row {
     const char* what;
     Set set;
@@ -74,12 +74,12 @@ TEST(Launch, IsFoundInTheVariables) {
       {"srun of programs with MPI", {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "3"}, {"PMIX_RANK", "2"}}, "mpi"},
       {"srun with an address", with(kSlurm, {{"PMIX_RANK", "2"}}), "rank 2 of 3, local 0, at node7:29501"},
   };
-  for (const Row& row : rows) EXPECT_EQ(described(launch(row.set)), row.expected) << row.what;
-  EXPECT_EQ(described(launch({}, true)), "mpi");
-  EXPECT_EQ(described(launch(kTorchrun, true)), "mpi");
+  for (const Row& row : rows) EXPECT_EQ(described(start(row.set)), row.expected) << row.what;
+  EXPECT_EQ(described(start({}, true)), "mpi");
+  EXPECT_EQ(described(start(kTorchrun, true)), "mpi");
 }
 
-TEST(Launch, RefusesWhatContradictsItself) {
+TEST(RankStart, RefusesWhatContradictsItself) {
   struct Row {
     Set set;
     const char* problem;
@@ -105,7 +105,7 @@ TEST(Launch, RefusesWhatContradictsItself) {
   };
   for (const Row& row : rows) {
     try {
-      ADD_FAILURE() << row.problem << ": taken as " << described(launch(row.set));
+      ADD_FAILURE() << row.problem << ": taken as " << described(start(row.set));
     } catch (const Error& e) {
       EXPECT_NE(e.problem().find(row.problem), std::string::npos) << e.what();
       EXPECT_NE(e.remedy().find(row.remedy), std::string::npos) << e.what();
@@ -141,5 +141,5 @@ TEST(Start, DISABLED_SaysWhatItThrows) {
   }
 }
 
-}  // namespace launch_test
+}  // namespace rank_start_test
 }  // namespace graphsink::testing

@@ -1,4 +1,4 @@
-#include "ranks/launch.h"
+#include "ranks/rank_start.h"
 
 #include <charconv>
 #include <limits>
@@ -51,7 +51,7 @@ int port_of(const Reader& reader) {
   return reader.number("MASTER_PORT", 1, kMostPorts - 1).value_or(0) + 1;
 }
 
-Launch numbered(const Reader& reader, const Names& names) {
+RankStart numbered(const Reader& reader, const Names& names) {
   const std::optional<int> size = reader.number(names.size, 1, kMost);
   const std::optional<int> rank = reader.number(names.rank, 0, kMost);
   const std::string set = std::string("the environment variable ") + (rank ? names.rank : names.size) + " is set, and ";
@@ -63,37 +63,37 @@ Launch numbered(const Reader& reader, const Names& names) {
                       std::to_string(*size),
                   "number the ranks from 0");
   if (*size == 1) return {};
-  Launch launch{.kind = Launch::Kind::variables, .size = *size, .rank = *rank};
-  launch.local_rank = reader.number(names.local_rank, 0, kMost).value_or(-1);
-  launch.host = reader.text("MASTER_ADDR");
+  RankStart start{.kind = RankStart::Kind::variables, .size = *size, .rank = *rank};
+  start.local_rank = reader.number(names.local_rank, 0, kMost).value_or(-1);
+  start.host = reader.text("MASTER_ADDR");
   const bool has_port = reader.has("GRAPHSINK_PORT") || reader.has("MASTER_PORT");
-  if (launch.host.empty() || !has_port)
+  if (start.host.empty() || !has_port)
     reader.refuse(
         std::string(names.size) + " is " + std::to_string(*size) + ", and the environment variable " +
-            (launch.host.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set",
+            (start.host.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set",
         "for srun, in the script of sbatch: export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29500; "
         "for one process outside of srun, unset " +
             std::string(names.size));
-  launch.port = port_of(reader);
-  return launch;
+  start.port = port_of(reader);
+  return start;
 }
 
 }  // namespace
 
-Launch launch_of(const Environment& get, bool mpi_runs, const Where& where) {
+RankStart rank_start_of(const Environment& get, bool mpi_runs, const Where& where) {
   const Reader reader(get, where);
   const bool torchrun = reader.has("TORCHELASTIC_RUN_ID");
   const auto by_mpi = [&](const char* size) {
-    return Launch{.kind = Launch::Kind::mpi, .size = reader.number(size, 1, kMost).value_or(1)};
+    return RankStart{.kind = RankStart::Kind::mpi, .size = reader.number(size, 1, kMost).value_or(1)};
   };
-  if (mpi_runs) return {.kind = Launch::Kind::mpi};
+  if (mpi_runs) return {.kind = RankStart::Kind::mpi};
   if (!torchrun && reader.has("OMPI_COMM_WORLD_SIZE")) return by_mpi("OMPI_COMM_WORLD_SIZE");
   if (torchrun || reader.has(kTorchrun.rank) || reader.has(kTorchrun.size)) return numbered(reader, kTorchrun);
   const bool slurm = reader.has(kSlurm.rank) && reader.has(kSlurm.size);
   // srun sets those of PMI for programs without MPI, too.
   const bool by_address = slurm && reader.has("MASTER_ADDR");
   if (!by_address && (reader.has("PMI_SIZE") || reader.has("PMIX_RANK"))) return by_mpi("PMI_SIZE");
-  return slurm ? numbered(reader, kSlurm) : Launch{};
+  return slurm ? numbered(reader, kSlurm) : RankStart{};
 }
 
 }  // namespace graphsink
