@@ -117,12 +117,13 @@ def parse(path: pathlib.Path) -> Header:
             comment_is_open = False
         elif re.match(r"(class|template|inline)\b", line):
             # What follows belongs to the language, such as operators.
-            while not re.match(r"\}|.*\}$|.*;$", lines[i]) or lines[i].startswith("template"):
+            while not re.match(r"\}|.*[};](\s+//.*)?$", lines[i]) or lines[i].startswith("template"):
                 i += 1
                 if lines[i].startswith((" ", "}")):
                     while not lines[i].startswith("}"):
                         i += 1
                     break
+            comment, comment_is_open = [], False
         i += 1
     return header
 
