@@ -72,27 +72,29 @@ struct OpTraits {
 
 // An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).
 struct Alias {
-  int output = 0;
-  int input = 0;
+  int output = 0;  // number of the output, from 0
+  int input = 0;   // number of the input, from 0
 };
 
 // The argument of OpDef::infer. infer runs when the op is emitted, and again, with all sizes known, for each set of
 // input shapes that a program meets.
 class InferArgs {
  public:
+  // For the library. All but `where` is borrowed, and must live as long as *this.
   InferArgs(std::string_view op, std::span<const TensorType> inputs, const Attrs& attrs, Where where)
       : op_(op), inputs_(inputs), attrs_(attrs), where_(where) {}
 
-  int inputs() const { return static_cast<int>(inputs_.size()); }
+  int inputs() const { return static_cast<int>(inputs_.size()); }  // how many there are
   // Throws Error if there is no such input.
   const TensorType& in(int i) const;
+  // The attributes that emit() was given. Throws Error if their type is not T.
   template <class T>
   const T& attrs() const {
     return attrs_.as<T>();
   }
   // Appends the type of the next output.
   void out(DType dtype, const Shape& shape) { outputs_.push_back({dtype, shape}); }
-  std::vector<TensorType>& outputs() { return outputs_; }
+  std::vector<TensorType>& outputs() { return outputs_; }  // the types that out() has appended so far
 
   // The first `count` inputs are those that the user has given; the others are not named in errors. By default all are.
   void list_inputs(int count) { listed_ = count; }
@@ -102,8 +104,9 @@ class InferArgs {
   void expect_inputs(int count) const;
   // Throws Error unless inputs [0, count) have the same dtype.
   void expect_same_dtype(int count) const;
-  // Throws Error unless input i has this type, or this shape.
+  // Throws Error unless input i has this type.
   void expect_input(int i, const TensorType& type) const;
+  // Throws Error unless input i has this shape, of any dtype.
   void expect_input(int i, const Shape& shape) const;
   // The types that another op's infer makes of these types with the same attributes, for ops that compute its gradient.
   // Throws Error where it does, in the name of this op.
@@ -174,16 +177,18 @@ struct Gradient {
   using Formula = std::vector<Value> (*)(std::span<const Value> inputs, const Attrs&);
 
   constexpr Gradient() = default;
+  // A rule: a function, or a lambda that captures nothing.
   template <std::convertible_to<Rule> F>
   constexpr Gradient(F f) : rule(f) {}  // NOLINT: implicit
+  // A formula, likewise.
   template <std::convertible_to<Formula> F>
   constexpr Gradient(F f) : formula(f) {}  // NOLINT: implicit
   // There is none. The reason, as the end of a sentence, is for the Error of grad().
   constexpr Gradient(const char* reason) : none_because(reason) {}  // NOLINT: implicit
 
-  Rule rule = nullptr;
-  Formula formula = nullptr;
-  std::string_view none_because = {};
+  Rule rule = nullptr;                 // nullptr: not by a rule
+  Formula formula = nullptr;           // nullptr: not by a formula
+  std::string_view none_because = {};  // reason why there is no gradient; must exist as long as the op
 };
 
 // An op. It must be a constant with static storage duration, because nodes keep a pointer to it.
@@ -199,7 +204,7 @@ struct OpDef {
   std::span<const Alias> in_place = {};
   // Outputs that are the memory of an input, of which they may be a part. The body does not write them.
   std::span<const Alias> views = {};
-  OpTraits traits = {};
+  OpTraits traits = {};  // by default a pure op that a launch can hold
   // Chooses and loads everything that the body needs: library handles, algorithms, kernels, workspace. nullptr if there
   // is nothing to prepare.
   Prepared (*prepare)(const PrepareArgs&) = nullptr;
@@ -230,19 +235,20 @@ const OpBody* body_for(const OpDef& op, DeviceKind device, int capability = 0);
 // The argument of Gradient::Rule, which returns one Value for each input: its gradient, of the input's type, or an
 // invalid Value if the loss does not depend on that input. grad() throws Error if the number or a type is wrong.
 struct GradArgs {
-  std::span<const Value> inputs;
-  std::span<const Value> outputs;
-  std::span<const Value> grads;  // per output: its gradient, or an invalid Value if the loss does not depend on it
-  std::span<const bool> needed;  // per input: whether its gradient will be used
-  const Attrs& attrs;
-  Where where;  // the user's line of the node, which the gradient's nodes carry, too
-  int node;     // number that the bodies of the op will find as a.id()
+  std::span<const Value> inputs;   // operands of the node, in their order
+  std::span<const Value> outputs;  // values that the node computes
+  std::span<const Value> grads;    // per output: its gradient, or an invalid Value if the loss does not depend on it
+  std::span<const bool> needed;    // per input: whether its gradient will be used
+  const Attrs& attrs;              // attributes of the node
+  Where where;                     // the user's line of the node, which the gradient's nodes carry, too
+  int node;                        // number that the bodies of the op will find as a.id()
 };
 
 // Appends a node to the graph of its inputs and returns its outputs. The op must outlive the program; a temporary does
 // not compile. Throws Error for types that the op refuses, for Values of two graphs, and if no input is a Value,
 // because numbers and Variables do not belong to a graph.
 std::vector<Value> emit(const OpDef& op, std::span<const Arg> inputs, Attrs attrs = {}, Placement placement = {});
+// The same for operands in braces: emit(op, {x, y}).
 std::vector<Value> emit(const OpDef& op, std::initializer_list<Arg> inputs, Attrs attrs = {}, Placement placement = {});
 std::vector<Value> emit(const OpDef&& op, std::span<const Arg> inputs, Attrs attrs = {},
                         Placement placement = {}) = delete;

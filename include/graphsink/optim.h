@@ -15,9 +15,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // Parameters that share options. An option that is not set is that of the optimizer. A parameter that is in no group is
 // not updated, and its gradient is not computed: this is how to freeze one.
 struct ParameterGroup {
-  std::vector<Variable> parameters;
-  std::optional<Arg> lr = {};
-  std::optional<Arg> weight_decay = {};
+  std::vector<Variable> parameters;      // each in one group
+  std::optional<Arg> lr = {};            // learning rate, see SgdOptions
+  std::optional<Arg> weight_decay = {};  // as in the options of the optimizer
 };
 
 // Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a gradient overflows, the update
@@ -40,7 +40,7 @@ struct GradientOptions {
   Arg clip_norm = 0;
   // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;
-  std::optional<LossScale> loss_scale = {};
+  std::optional<LossScale> loss_scale = {};  // none: the loss is not scaled
   // Returns the norm of all gradients, where those given are a part of them, as on one of several ranks: from the norm
   // of the part, which is one f32, a Value of the same type. It is called where the graph is built, if the norm is
   // needed for clipping or a loss scale. Each of the ranks must return the same, or they decide differently.
@@ -59,30 +59,31 @@ struct GradientOptions {
 //   ...
 //   decay.write(Tensor::scalar(0.05f));  // between two runs
 struct SgdOptions {
-  Arg lr = 1e-2;
-  double momentum = 0;    // at least 0 and below 1
-  bool nesterov = false;  // requires a momentum
-  Arg weight_decay = 0;   // this times the parameter is added to the gradient
-  GradientOptions gradients = {};
+  Arg lr = 1e-2;                   // learning rate
+  double momentum = 0;             // at least 0 and below 1
+  bool nesterov = false;           // requires a momentum
+  Arg weight_decay = 0;            // this times the parameter is added to the gradient
+  GradientOptions gradients = {};  // by default they are used as they are
 };
+// Options of adamw(). For lr, weight_decay and clip_norm see SgdOptions.
 struct AdamwOptions {
-  Arg lr = 1e-3;
-  double beta1 = 0.9;    // at least 0 and below 1
-  double beta2 = 0.999;  // likewise
-  double eps = 1e-8;
-  Arg weight_decay = 0.01;
-  GradientOptions gradients = {};
+  Arg lr = 1e-3;                   // learning rate
+  double beta1 = 0.9;              // at least 0 and below 1
+  double beta2 = 0.999;            // likewise
+  double eps = 1e-8;               // added to the root of the second moment, by which an update is divided
+  Arg weight_decay = 0.01;         // lr times this times the parameter is subtracted from the parameter
+  GradientOptions gradients = {};  // by default they are used as they are
 };
 
 // A learning rate that rises linearly to `peak` in `warmup` steps, then falls along half a cosine to `final` times
 // `peak` at step `steps`, and stays there (Loshchilov & Hutter 2017, "SGDR", without restarts). With steps = 0 it stays
 // at its peak. Any other number of steps must be above `warmup`.
 struct CosineSchedule {
-  double peak = 1e-3;
-  std::int64_t warmup = 0;
-  std::int64_t steps = 0;
-  double final = 0.1;
-  DType dtype = f32;  // dtype of the rate: f64 for parameters of f64
+  double peak = 1e-3;       // highest rate
+  std::int64_t warmup = 0;  // steps of the rise, of which the first has peak / warmup; 0: it begins at the peak
+  std::int64_t steps = 0;   // number of the step at which the fall ends; 0: it does not fall
+  double final = 0.1;       // share of the peak that is left then
+  DType dtype = f32;        // dtype of the rate: f64 for parameters of f64
 };
 // Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error for a
 // schedule that ends before its warm-up, and for numbers that are negative or not finite.
@@ -91,11 +92,11 @@ Value cosine_schedule(const Graph& graph, const CosineSchedule& schedule, Where 
 // A learning rate that rises and ends like that of a CosineSchedule, and falls linearly from `peak` to `final` times
 // `peak` in between.
 struct LinearSchedule {
-  double peak = 1e-3;
-  std::int64_t warmup = 0;
-  std::int64_t steps = 0;
-  double final = 0;
-  DType dtype = f32;  // f32 or f64
+  double peak = 1e-3;       // highest rate
+  std::int64_t warmup = 0;  // steps of the rise, of which the first has peak / warmup; 0: it begins at the peak
+  std::int64_t steps = 0;   // number of the step at which the fall ends; 0: it does not fall
+  double final = 0;         // share of the peak that is left then
+  DType dtype = f32;        // f32 or f64
 };
 // The same as cosine_schedule() otherwise.
 Value linear_schedule(const Graph& graph, const LinearSchedule& schedule, Where where = Where::current());
@@ -103,7 +104,7 @@ Value linear_schedule(const Graph& graph, const LinearSchedule& schedule, Where 
 // A learning rate that begins with `peak` and is multiplied by `factor` at some steps: either at every `interval`-th
 // one, or at those of `at`.
 struct StepSchedule {
-  double peak = 1e-3;
+  double peak = 1e-3;                 // rate at step 0
   double factor = 0.1;                // above 0
   std::int64_t interval = 0;          // above 0, unless `at` says where
   std::vector<std::int64_t> at = {};  // steps above 0, each after the one before
@@ -113,23 +114,25 @@ struct StepSchedule {
 // exactly one of `interval` and `at` is given, for steps that are not in order, and for numbers that are not finite.
 Value step_schedule(const Graph& graph, const StepSchedule& schedule, Where where = Where::current());
 
+// Form of the rise and of the fall of a OneCycleSchedule: half a cosine, or a line.
 enum class Annealing : std::uint8_t { cosine, linear };
 // A learning rate that rises from `initial` times `peak` at step 0 to `peak` at step `warmup`, falls to `final` times
 // `peak` at step `steps`, and stays there (Smith & Topin 2018, "Super-Convergence"). Both ways are half a cosine or a
 // line. The momentum does not change.
 struct OneCycleSchedule {
-  double peak = 1e-3;
-  std::int64_t warmup = 0;  // at least 1, for instance 30 % of the steps
-  std::int64_t steps = 0;   // above `warmup`
-  double initial = 0.04;    // at least 0
-  double final = 4e-6;      // at least 0
-  Annealing annealing = Annealing::cosine;
-  DType dtype = f32;  // f32 or f64
+  double peak = 1e-3;                       // highest rate
+  std::int64_t warmup = 0;                  // at least 1, for instance 30 % of the steps
+  std::int64_t steps = 0;                   // above `warmup`
+  double initial = 0.04;                    // at least 0
+  double final = 4e-6;                      // at least 0
+  Annealing annealing = Annealing::cosine;  // form of both ways
+  DType dtype = f32;                        // f32 or f64
 };
 // Returns the learning rate of the step as a scalar, computed from Graph::step() by ordinary nodes. Throws Error for
 // steps that are not in order, and for numbers that are negative or not finite.
 Value one_cycle_schedule(const Graph& graph, const OneCycleSchedule& schedule, Where where = Where::current());
 
+// Result of sgd(), adamw() and apply(): the Variables that they made, and values of the step.
 struct Optimizer {
   Variable lr;                     // not valid() if the learning rate was a Value
   std::vector<Variable> group_lr;  // learning rate of each group; not valid() if it is the optimizer's or was a Value
@@ -173,6 +176,7 @@ struct Optimizer {
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.
 Optimizer sgd(const Value& loss, const std::vector<Variable>& parameters, SgdOptions options = {},
               Where where = Where::current());
+// The same with options for each group.
 Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdOptions options = {},
               Where where = Where::current());
 
@@ -180,6 +184,7 @@ Optimizer sgd(const Value& loss, const std::vector<ParameterGroup>& groups, SgdO
 // number of the update.
 Optimizer adamw(const Value& loss, const std::vector<Variable>& parameters, AdamwOptions options = {},
                 Where where = Where::current());
+// The same with options for each group.
 Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, AdamwOptions options = {},
                 Where where = Where::current());
 
@@ -200,10 +205,13 @@ Optimizer adamw(const Value& loss, const std::vector<ParameterGroup>& groups, Ad
 // without LossScale::variable, which gradients that exist already cannot have in them.
 Optimizer apply(const SgdOptions& options, const std::vector<Variable>& parameters, const std::vector<Value>& gradients,
                 Where where = Where::current());
+// The same with options for each group.
 Optimizer apply(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
                 const std::vector<Value>& gradients, Where where = Where::current());
+// The same with the update of adamw().
 Optimizer apply(const AdamwOptions& options, const std::vector<Variable>& parameters,
                 const std::vector<Value>& gradients, Where where = Where::current());
+// The same with the update of adamw() and options for each group.
 Optimizer apply(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
                 const std::vector<Value>& gradients, Where where = Where::current());
 

@@ -97,7 +97,7 @@ struct Limits {
 
 // The argument of compile(): the device, and how the program is made for it.
 struct CompileOptions {
-  DeviceId target = cpu();
+  DeviceId target = cpu();  // device that runs the program
   // Further CUDA devices of a program whose target is one: the placement on_device(1) means the first of them. Values
   // are copied between devices, directly where the devices can reach each other's memory, else through the host. An op
   // without a placement runs where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
@@ -122,13 +122,14 @@ struct CompileOptions {
   // Seed of the random ops, which draw the same numbers for the same seed, step and graph in every mode and order of
   // execution.
   std::uint32_t seed = 0;
-  Tuning tuning{};
-  Limits limits{};
-  Guards guards{};
+  Tuning tuning{};  // choices of speed
+  Limits limits{};  // bounds of memory and patience
+  Guards guards{};  // searches for mistakes, all off by default
   // Receives what the program and its device log. Empty: spdlog's default logger.
   LogFunction log{};
 };
 
+// Options of Program::run().
 struct RunOptions {
   // Steps to run. In sink mode all of them are one launch where the plan allows it.
   std::int64_t steps = 1;
@@ -140,6 +141,7 @@ struct RunOptions {
   std::optional<cudaStream_t> stream{};
 };
 
+// Options of Program::write().
 struct WriteOptions {
   // A CUDA stream of the caller's, as in RunOptions: the copy begins when everything that the stream was given so far
   // is done, and what the stream is given after write() has returned waits for the copy. write() returns without

@@ -21,18 +21,21 @@ enum class LastBatch : std::uint8_t {
   shorter,  // it has fewer samples
 };
 
+// Options of sample_order(), weighted_order() and length_order().
 struct OrderOptions {
-  std::int64_t batch = 1;  // samples in a batch of one rank, 1 to 2^31
-  LastBatch last_batch = LastBatch::drop;
-  bool is_shuffled = true;  // each epoch in another random order; otherwise always from 0 on
-  std::uint64_t seed = 0;   // the same seed gives the same order on every machine
+  std::int64_t batch = 1;                  // samples in a batch of one rank, 1 to 2^31
+  LastBatch last_batch = LastBatch::drop;  // by default an epoch has whole batches only
+  bool is_shuffled = true;                 // each epoch in another random order; otherwise always from 0 on
+  std::uint64_t seed = 0;                  // the same seed gives the same order on every machine
   // The processes that share an epoch: this one gets every world-th sample, beginning with number `rank` of the order.
-  std::int64_t rank = 0, world = 1;
+  std::int64_t rank = 0;
+  std::int64_t world = 1;  // number of these processes, 1 to 2^31
   // All ranks have equally many samples. Where these do not divide evenly: true repeats the first samples of the epoch
   // at its end, which Batch::real does not count; false leaves the last ones of the epoch out.
   bool pads_ranks = true;
 };
 
+// A batch of an epoch, for one rank.
 struct Batch {
   std::vector<std::int64_t> samples;  // indices for Source::read()
   // The first `real` of them are samples in their turn. The others are padding: a mean over the epoch must leave them
@@ -78,7 +81,7 @@ SampleOrder weighted_order(std::span<const double> weights, std::int64_t samples
 
 // Samples whose length is at most `limit` and above the limit of the bucket before.
 struct LengthBucket {
-  std::int64_t limit = 0;
+  std::int64_t limit = 0;  // greatest length of a sample in this bucket
   std::int64_t batch = 0;  // samples in a batch of this bucket; 0: OrderOptions::batch
 };
 // Each batch consists of samples of one bucket: lengths[i] is the length of sample i. All ranks have the same bucket at

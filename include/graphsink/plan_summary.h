@@ -26,10 +26,10 @@ struct PlanSummary {
   bool loop_over_steps = false;  // a run of several steps is one launch; if not, each step takes launches_per_step
   // Launches for a run of one step in mode sink, once it is captured, without those of bodies that the host drives.
   std::size_t launches_per_step = 0;
-  std::size_t islands = 0;     // sets of tasks of which each is one launch, or is issued by the host
-  std::size_t nodes = 0;       // calls of ops, with those in bodies and those that the planner added
-  std::size_t host_nodes = 0;  // how many of them run on the host, although the device has a memory of its own
-  int streams = 1;
+  std::size_t islands = 0;      // sets of tasks of which each is one launch, or is issued by the host
+  std::size_t nodes = 0;        // calls of ops, with those in bodies and those that the planner added
+  std::size_t host_nodes = 0;   // how many of them run on the host, although the device has a memory of its own
+  int streams = 1;              // streams that the step runs on, of all its devices together
   std::size_t arena_bytes = 0;  // memory of the target for all values that a step computes
   std::size_t live_bytes = 0;   // the largest sum of values that are needed at the same time
   std::vector<Reason> reasons;  // explanations of what does not sink, and of what costs time

@@ -16,7 +16,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // The numbers that random choices for a sample depend on, and nothing else: a sample is prepared in the same way by any
 // thread, and again when a run is resumed, but in another way in the next epoch.
 struct SampleKey {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;   // seed of the run: that of LoaderOptions in a Prepare
   std::int64_t epoch = 0;   // at least 0
   std::int64_t sample = 0;  // its index in the Source, at least 0
 };

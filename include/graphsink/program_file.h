@@ -23,6 +23,7 @@ struct GraphFileOptions {
   // that is read. A graph with ops of external_op(), which have no OpDef to name here, is refused.
   std::span<const FileOp> ops = {};
 };
+// Options of write_graph().
 struct WriteGraphOptions : GraphFileOptions {
   // The step that training goes on with (Program::steps()), in the metadata as snapshot() writes it.
   std::int64_t step = 0;
@@ -33,12 +34,15 @@ struct ReadGraphOptions : GraphFileOptions {};
 
 // A graph that was read from a file.
 struct LoadedGraph {
-  Graph graph;
-  // By name. A record's Value is one value of it, and may be used like any other, for example by grad().
-  std::map<std::string, Value, std::less<>> inputs, feeds, records, outputs;
-  std::vector<Variable> variables;  // all that the graph uses, in the order in which it first did
-  std::int64_t step = 0;            // WriteGraphOptions::step
-  std::map<std::string, std::string, std::less<>> metadata{};
+  Graph graph;                                       // may be compiled, or built further
+  std::map<std::string, Value, std::less<>> inputs;  // inputs by name, for Program::write()
+  std::map<std::string, Value, std::less<>> feeds;   // feeds by name, likewise
+  // Records by name. A record's Value is one value of it, and may be used like any other, for example by grad().
+  std::map<std::string, Value, std::less<>> records;
+  std::map<std::string, Value, std::less<>> outputs;  // outputs by name, for Program::output()
+  std::vector<Variable> variables;                    // all that the graph uses, in the order in which it first did
+  std::int64_t step = 0;                              // WriteGraphOptions::step
+  std::map<std::string, std::string, std::less<>> metadata{};  // WriteGraphOptions::metadata
 };
 
 // Writes the graph and the values that its Variables have now, so that read_graph() makes a graph of them whose
