@@ -32,8 +32,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 class StagedSlices {
  public:
   StagedSlices();
-  StagedSlices(StagedSlices&&) noexcept;
-  StagedSlices& operator=(StagedSlices&&) noexcept;
+  StagedSlices(StagedSlices&&) noexcept;             // leaves none in the other
+  StagedSlices& operator=(StagedSlices&&) noexcept;  // likewise; those that were here are given back
   ~StagedSlices();
 
   std::int64_t size() const { return slices_; }     // how many; 0 after write()
@@ -82,7 +82,8 @@ class StagedSlices {
 // needs the device throws that error.
 class Program {
  public:
-  Program(Program&&) noexcept;
+  Program(Program&&) noexcept;  // every later call on the other throws Error
+  // Likewise, after the program that was here has ended as by its destructor.
   Program& operator=(Program&&) noexcept;
   ~Program();
 
@@ -161,18 +162,21 @@ class Program {
   void write(const Value& input, const Tensor& tensor, Where where = Where::current()) {
     write(input, tensor, WriteOptions{}, where);
   }
+  // The same with options: in the order of a stream of the caller's.
   void write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where = Where::current());
   // The same for a range of elements in contiguous memory: std::vector, std::array, std::span and so on.
   template <std::ranges::contiguous_range Range>
   void write(const Value& input, const Range& data, Where where = Where::current()) {
     write(input, data, WriteOptions{}, where);
   }
+  // The same with options: in the order of a stream of the caller's.
   template <std::ranges::contiguous_range Range>
   void write(const Value& input, const Range& data, const WriteOptions& options, Where where = Where::current()) {
     using T = std::ranges::range_value_t<Range>;
     write_raw(input, dtype_of<T>(), std::ranges::data(data), static_cast<std::int64_t>(std::ranges::size(data)),
               options, where);
   }
+  // The same for std::vector<bool>, whose elements are bits: they are copied to bytes first.
   template <std::same_as<bool> T>
   void write(const Value& input, const std::vector<T>& data, Where where = Where::current()) {
     write(input, Tensor(Shape{static_cast<std::int64_t>(data.size())}, data, where), where);
@@ -186,6 +190,7 @@ class Program {
   // dimensions are open. Waits where the device still reads all memory that was staged before. Throws Error for a Value
   // that is no feed, and for a shape that does not fit.
   StagedSlices stage(const Value& feed, std::int64_t slices, Where where = Where::current());
+  // The same for slices of this shape, which has no open dimension.
   StagedSlices stage(const Value& feed, std::int64_t slices, const Shape& slice, Where where = Where::current());
   // Throws Error for slices of another program, and for those that were written already. After an Error the slices are
   // still there, and may be written again.
@@ -205,6 +210,7 @@ class Program {
   void bind_memory(const Value& value, void* memory, std::size_t bytes, Where where = Where::current()) {
     bind_memory(value, memory, bytes, nullptr, where);
   }
+  // The same with an owner of the memory, or nullptr.
   void bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
                    Where where = Where::current());
   // The same for a Variable, before any program that uses it is bound or run. Its value is what the memory holds, not
@@ -213,6 +219,7 @@ class Program {
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current()) {
     bind_memory(variable, memory, bytes, nullptr, where);
   }
+  // The same with an owner of the memory, or nullptr.
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
                    Where where = Where::current());
 
@@ -298,23 +305,27 @@ class Program {
   // How many values under `name` are kept until they are read: RecordOptions::capacity, rounded up, or what the program
   // chose.
   std::int64_t record_capacity(std::string_view name, Where where = Where::current()) const;
-  // Calls sync(), then returns a copy of an output, by name or by Value. Outputs can be read until the next run().
+  // Calls sync(), then returns a copy of an output by its name. Outputs can be read until the next run().
   // Throws Error if a step of the last run failed, or the run stopped (Graph::stop_when()), because it left no outputs.
   Tensor output(std::string_view name, Where where = Where::current());
+  // The same by the Value that Graph::output() was given.
   Tensor output(const Value& value, Where where = Where::current());
 
-  // Names of version 0.1, which 0.2 will not have: records(), try_records() and output().
+  // records() by the name that it had in version 0.1, and will not have in 0.2.
   template <class T = float>
   [[deprecated("use records()")]] std::vector<T> read(std::string_view name, Where where = Where::current()) {
     return records<T>(name, where);
   }
+  // try_records() by its older name, see read().
   template <class T = float>
   [[deprecated("use try_records()")]] std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
     return try_records<T>(name, where);
   }
+  // output() by its older name, see read().
   [[deprecated("use output()")]] Tensor read(const Value& value, Where where = Where::current()) {
     return output(value, where);
   }
+  // output() by its older name, see read().
   [[deprecated("use output()")]] Tensor read_output(std::string_view name, Where where = Where::current()) {
     return output(name, where);
   }
@@ -326,6 +337,7 @@ class Program {
   // Sets the number of the next step, which ops see as Graph::step(), for example to go on from a checkpoint. Waits for
   // all steps. Throws Error unless 0 <= steps < 2^31.
   void set_steps(std::int64_t steps, Where where = Where::current());
+  // Counts of the program's work so far. Does not wait for steps.
   Counters counters(Where where = Where::current()) const;
   // Returns the measurements and the choice of run(automatic) for the input shapes written last. Does not wait, so that
   // the last steps may not be included yet.
@@ -365,6 +377,7 @@ class Program {
   std::vector<OpTime> time_ops(std::int64_t steps, Where where = Where::current());
   // Bytes of the target's arena, which all input shapes share.
   std::size_t arena_bytes(Where where = Where::current()) const;
+  // The device that the program was compiled for, CompileOptions::target. Valid as long as the program.
   const Target& target(Where where = Where::current()) const;
   // The Variables that the graph uses, in the order in which it was built: parameters and states of optimizers.
   std::vector<Variable> variables(Where where = Where::current()) const;
@@ -397,10 +410,12 @@ Program compile(const Graph& graph, const CompileOptions& options = {}, Where wh
 // moved from.
 class Eager {
  public:
+  // Opens the device. Throws Error if there is none such.
   explicit Eager(DeviceId device = cpu());
 
   // An f32 vector.
   Value tensor(std::initializer_list<double> values, Where where = Where::current());
+  // A copy of the tensor on the device. Throws Error if it has no data.
   Value tensor(const Tensor& tensor, Where where = Where::current());
   // Waits until the value is computed, and returns a copy.
   static Tensor read(const Value& value, Where where = Where::current());

@@ -82,12 +82,13 @@ class Comm {
   //   Comm row = world.split(world.rank() / 2), column = world.split(world.rank() % 2);
   Comm split(int color, int key = 0, Where where = Where::current()) const;
 
-  const std::shared_ptr<RankGroup>& group() const noexcept { return group_; }
+  const std::shared_ptr<RankGroup>& group() const noexcept { return group_; }  // for the library
 
  private:
   std::shared_ptr<RankGroup> group_;
 };
 
+// Options of world() and mpi_world().
 struct WorldOptions {
   double patience_s = 600;  // how many seconds a rank waits for the others before it throws Error; above 0
 };
@@ -110,6 +111,7 @@ Comm world(const WorldOptions& options = {}, Where where = Where::current());
 // (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library. The patience does not hold for this
 // call, in which MPI waits for all processes. In a build without MPI it throws Error (ErrorCode::unavailable).
 Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
+// Options of nccl_world().
 struct NcclOptions {
   double patience_s = 600;  // as WorldOptions::patience_s, for exchanges on the host
   // Number of the CUDA device; -1: the rank's number on its machine (LOCAL_RANK, where it is set), modulo the devices
@@ -142,8 +144,9 @@ Comm one_rank();
 
 // How the elements of all ranks become one. Means are of floats; sums are not of u8, which would overflow unseen.
 enum class Reduction : std::uint8_t { sum, mean, max };
+// Options of all_reduce() and reduce_scatter().
 struct AllReduceOptions {
-  Reduction reduction = Reduction::sum;
+  Reduction reduction = Reduction::sum;  // how elements become one
   // All ranks compute one and the same loss from the result, as in tensor parallelism, and the gradient is that of this
   // loss, not of the sum of as many equal losses: of a sum it passes as it is. Only all_reduce() of sums and means has
   // it.
@@ -225,12 +228,15 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
 Optimizer apply_sharded(const SgdOptions& options, const std::vector<Variable>& parameters,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());
+// The same with options for each group.
 Optimizer apply_sharded(const SgdOptions& options, const std::vector<ParameterGroup>& groups,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());
+// The same with the update of adamw().
 Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Variable>& parameters,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());
+// The same with the update of adamw() and options for each group.
 Optimizer apply_sharded(const AdamwOptions& options, const std::vector<ParameterGroup>& groups,
                         const std::vector<Value>& gradients, const Comm& comm, const AverageOptions& buckets = {},
                         Where where = Where::current());

@@ -29,10 +29,14 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // How many rows a result has whose number of elements depends on data.
 class ResultSize {
  public:
-  ResultSize() = default;                                  // as many as there are elements
-  ResultSize(std::int64_t most) : rule_(most) {}           // NOLINT: implicit; `most` rows, an upper bound
-  ResultSize(int most) : rule_(std::int64_t{most}) {}      // NOLINT: implicit
-  ResultSize(Bucket bucket) : rule_(std::move(bucket)) {}  // NOLINT: implicit; the number rounded up by a rule
+  ResultSize() = default;  // as many as there are elements
+  // `most` rows, an upper bound of at least 0.
+  ResultSize(std::int64_t most) : rule_(most) {}  // NOLINT: implicit
+  // The same.
+  ResultSize(int most) : rule_(std::int64_t{most}) {}  // NOLINT: implicit
+  // The number of elements rounded up by a rule.
+  ResultSize(Bucket bucket) : rule_(std::move(bucket)) {}  // NOLINT: implicit
+  // Whether an upper bound was given, so that the number of rows is known before the program runs.
   bool is_bound() const { return std::holds_alternative<std::int64_t>(rule_); }
   // Returns the upper bound. Requires is_bound().
   std::int64_t most() const { return std::get<std::int64_t>(rule_); }
@@ -43,6 +47,7 @@ class ResultSize {
   std::variant<Bucket, std::int64_t> rule_;
 };
 
+// Rows that were found, and zeros behind them.
 struct Padded {
   Value values;  // [rows, ...]; rows from `count` on are zeros
   Value count;   // i32 scalar
@@ -52,12 +57,13 @@ struct Padded {
 // flat_nonzero numbers the elements of x from 0 instead: i32 [rows]. x has any dtype, at least one axis and fewer than
 // 2^31 elements. With an upper bound, a step that finds more elements fails. Throws Error for a bound that is negative.
 Padded nonzero(Arg x, const ResultSize& size = {}, Placement placement = {});
-Padded flat_nonzero(Arg x, const ResultSize& size = {}, Placement placement = {});
+Padded flat_nonzero(Arg x, const ResultSize& size = {}, Placement placement = {});  // i32 [rows], see nonzero()
 
 // The elements of x where the boolean mask, which has the shape of x, is true, in the order of x: [rows]. The gradient
 // goes to the elements that were selected.
 Padded masked_select(Arg x, Arg mask, const ResultSize& size = {}, Placement placement = {});
 
+// Result of unique().
 struct Unique {
   Padded values;  // the different elements of x, ascending
   Value counts;   // i32 [rows]: how often each is in x
@@ -70,11 +76,14 @@ Unique unique(Arg x, const ResultSize& size = {}, Placement placement = {});
 // For each row, whether it is one of those that were found: a bool vector, true and then false.
 Value valid_mask(const Padded& x, Placement placement = {}, Where where = Where::current());
 
-// Over the rows that were found: their sum or mean (NaN if there are none), their softmax along the first axis, which
-// is 0 in the padding. Padding has no part in the results or gradients, whatever it holds. All take floats, sum also
-// i32 and i64.
+// The sum of the rows that were found. Padding has no part in the result or the gradient, whatever it holds. Takes
+// floats, i32 and i64.
 Value sum(const Padded& x, Placement placement = {}, Where where = Where::current());
+// The mean of the rows that were found, NaN if there are none. Padding has no part in the result or the gradient. Takes
+// floats.
 Value mean(const Padded& x, Placement placement = {}, Where where = Where::current());
+// Softmax along the first axis over the rows that were found; 0 in the padding, which has no part in the gradient,
+// either. Takes floats.
 Padded softmax(const Padded& x, Placement placement = {}, Where where = Where::current());
 // The rows of x, which has at least one, at the indices that were found, [rows]: see gather(). The padding is zeros.
 Padded gather(Arg x, const Padded& indices, Placement placement = {});
@@ -82,6 +91,7 @@ Padded gather(Arg x, const Padded& indices, Placement placement = {});
 // scatter_add().
 Value scatter_add(Arg base, const Padded& indices, Arg updates, Placement placement = {});
 
+// Options of sample_top_p().
 struct TopPOptions {
   double temperature = 1;  // logits are divided by it
 };

@@ -22,9 +22,9 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 // One part of each sample, for one feed: "image" f32[784], "label" i32[].
 struct Field {
-  std::string name;
-  TensorType type;  // one sample's, without a dimension for the batch
-  friend bool operator==(const Field&, const Field&) = default;
+  std::string name;  // not empty, and not that of another field of the Source
+  TensorType type;   // one sample's, without a dimension for the batch
+  friend bool operator==(const Field&, const Field&) = default;  // whether names and types are equal
 };
 
 // The memory of a sample: one span for each Field, in their order, of TensorType::bytes() bytes, row-major and at any
@@ -77,12 +77,13 @@ std::shared_ptr<const Source> tensor_source(std::vector<std::pair<std::string, T
 // Throws Error for a size below 1, or above the 2^31 numbers that i32 holds.
 std::shared_ptr<const Source> index_source(std::int64_t size, Where where = Where::current());
 
+// Options of idx_source().
 struct IdxSourceOptions {
   bool is_scaled = true;        // images are f32 in [0, 1], each byte divided by 255; otherwise they stay u8
   bool is_flat = true;          // an image is one dimension [rows * columns]; otherwise it is [rows, columns]
   std::int64_t classes = 10;    // labels are 0 to classes - 1; at most 256
-  std::string image = "image";  // names of the two fields
-  std::string label = "label";
+  std::string image = "image";  // name of the field of images
+  std::string label = "label";  // name of the field of labels
 };
 // Images u8 [n, ...] and labels u8 [n] in two IDX files (loader.h), as MNIST has them; labels become i32[]. A plain
 // file of images is read sample by sample, a gzipped one is unpacked into memory once, at most kMostIdxBytes, and so
@@ -91,15 +92,17 @@ struct IdxSourceOptions {
 std::shared_ptr<const Source> idx_source(const std::filesystem::path& images, const std::filesystem::path& labels,
                                          const IdxSourceOptions& options = {}, Where where = Where::current());
 
+// Elements of a file of tokens.
 enum class TokenType : std::uint8_t { uint16, uint32, int32 };
+// Options of token_source().
 struct TokenSourceOptions {
   std::int64_t length = 0;  // tokens in a window, at least 1
   std::int64_t stride = 0;  // tokens from the beginning of a window to that of the next; 0: as many as `length`
   // Elements of the file, little-endian; none: what its header says, or uint16 without one.
   std::optional<TokenType> type{};
-  std::int64_t vocabulary = 0;  // tokens are 0 to vocabulary - 1; 0: all that i32 can hold
-  std::string input = "input";  // names of the two fields
-  std::string target = "target";
+  std::int64_t vocabulary = 0;    // tokens are 0 to vocabulary - 1; 0: all that i32 can hold
+  std::string input = "input";    // name of the field of the window
+  std::string target = "target";  // name of the field of the window one token later
 };
 // Windows of a file of tokens: a stream of numbers without a header, as nanoGPT and Megatron (.bin) write it, or behind
 // the header of llm.c (256 i32: the magic number 20240520 for u16 tokens or 20240801 for u32 tokens, a version, the
@@ -120,6 +123,7 @@ std::shared_ptr<const Source> token_source(const std::filesystem::path& path, co
 std::shared_ptr<const Source> npy_source(const std::vector<std::pair<std::string, std::filesystem::path>>& files,
                                          Where where = Where::current());
 
+// Options of npz_source().
 struct NpzSourceOptions {
   std::vector<std::string> names{};                  // arrays to read, in the order of the fields; empty: all
   std::size_t most_unpacked = std::size_t{1} << 30;  // bytes that compressed arrays may take together

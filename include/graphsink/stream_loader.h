@@ -34,12 +34,12 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// The first four are those of LoaderOptions, for launches of one batch.
+// Options of a StreamLoader. The first four are those of LoaderOptions, for launches of one batch.
 struct StreamLoaderOptions {
-  int workers = 1;
-  int ahead = 2;
-  Prepare prepare{};
-  std::uint64_t seed = 0;
+  int workers = 1;         // threads that read and prepare samples; 0: next() does that itself. At most 256
+  int ahead = 2;           // batches that workers prepare ahead, at least 1
+  Prepare prepare{};       // makes the fields of a sample; empty: they are those of the source
+  std::uint64_t seed = 0;  // seed in the SampleKey of `prepare`
   // Fields that `prepare` makes of a sample, in the order of its argument `to`. Empty: those of the source, which also
   // holds without `prepare`.
   std::vector<Field> fields{};
@@ -55,9 +55,10 @@ struct StreamLoaderOptions {
 
 // For a StreamLoader each batch is a launch.
 struct StreamLoaderReport : LoaderReport {
-  // Copies from the host to the device, one for all fields of a batch, and their bytes: those of batches that an Error
-  // or seek() dropped are counted, too. The host itself copies nothing behind Source::read() and `prepare`.
-  std::int64_t copies = 0, copied_bytes = 0;
+  // Copies from the host to the device, one for all fields of a batch: those of batches that an Error or seek() dropped
+  // are counted, too. The host itself copies nothing behind Source::read() and `prepare`.
+  std::int64_t copies = 0;
+  std::int64_t copied_bytes = 0;  // bytes of all these copies
   // The copies that were enqueued by the call of next() for the batch before, so that they run beside its work even
   // where the host waits for that.
   std::int64_t copied_ahead = 0;
@@ -93,7 +94,8 @@ class StreamLoader {
   // being captured or belongs to another device, for options out of their ranges, and where memory is short.
   StreamLoader(cudaStream_t stream, std::shared_ptr<const Source> source, SampleOrder order,
                const StreamLoaderOptions& options = {}, Where where = Where::current());
-  StreamLoader(StreamLoader&&) noexcept;
+  StreamLoader(StreamLoader&&) noexcept;  // every later call on the other throws Error
+  // Likewise, after the loader that was here has ended as by its destructor.
   StreamLoader& operator=(StreamLoader&&) noexcept;
   ~StreamLoader();
 
@@ -124,6 +126,7 @@ class StreamLoader {
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());
 
+  // Counts and times since the loader was made.
   StreamLoaderReport report(Where where = Where::current()) const;
 
  private:

@@ -22,11 +22,14 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // [out, in, kernel...]; the last of more is [kernel..., in, out].
 enum class OutputAxis : std::uint8_t { by_rank, first, last };
 
+// Dense row-major data on the host. Copying copies the data; a Tensor that was moved from has none. As a std::vector,
+// it may be read by several threads at once.
 class Tensor {
  public:
   Tensor() = default;
-  // Zero-filled. Throw Error for a size that depends on an open dimension.
+  // Zero-filled. Throws Error for a size that depends on an open dimension.
   explicit Tensor(const TensorType& type, Where where = Where::current());
+  // The same for a dtype and a shape.
   Tensor(DType dtype, const Shape& shape, Where where = Where::current()) : Tensor(TensorType{dtype, shape}, where) {}
   // Copies `values` (row-major). Throws Error if their number is not shape.size().
   template <class T, std::size_t N>
@@ -35,10 +38,11 @@ class Tensor {
     check_count(values.size(), where);
     if (!values.empty()) std::memcpy(data(), values.data(), values.size_bytes());
   }
+  // The same for a vector of any element type but bool.
   template <class T>
   Tensor(const Shape& shape, const std::vector<T>& values, Where where = Where::current())
       : Tensor(shape, std::span<const T>(values), where) {}
-  // std::vector<bool> holds no bools.
+  // The same for std::vector<bool>, which holds no bools.
   template <std::same_as<bool> T>
   Tensor(const Shape& shape, const std::vector<T>& values, Where where = Where::current())
       : Tensor(dtype_of<T>(), shape, where) {
@@ -50,6 +54,7 @@ class Tensor {
   explicit Tensor(std::initializer_list<T> values)
       : Tensor(Shape{static_cast<std::int64_t>(values.size())}, std::span<const T>(values.begin(), values.size())) {}
 
+  // One element of rank 0: Tensor::scalar(1.0f) is f32[].
   template <class T>
   static Tensor scalar(T value) {
     return Tensor(Shape{}, std::span<const T>(&value, 1));
@@ -81,11 +86,17 @@ class Tensor {
   // Throws Error, in the name of `op` and at its line, unless valid(). For what takes a Tensor.
   void require_valid(const std::string& op, const Where& where) const;
 
+  // The dtype and the shape, valid while *this lives.
   const TensorType& type(Where where = Where::current()) const { return checked(where).type_; }
+  // Type of the elements.
   DType dtype(Where where = Where::current()) const { return checked(where).type_.dtype; }
+  // Sizes of the dimensions, valid while *this lives.
   const Shape& shape(Where where = Where::current()) const { return checked(where).type_.shape; }
+  // Size of the data.
   std::size_t bytes(Where where = Where::current()) const { return checked(where).bytes_.size(); }
+  // The elements, row-major. Borrowed: valid while *this lives and is not assigned to.
   std::byte* data(Where where = Where::current()) { return checked(where), bytes_.data(); }
+  // The same, to read.
   const std::byte* data(Where where = Where::current()) const { return checked(where).bytes_.data(); }
 
   // The elements. Throws Error if T is not the dtype. Borrowed: valid while *this lives.
@@ -94,6 +105,7 @@ class Tensor {
     check_dtype(dtype_of<T>(), where);
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
+  // The same, to read.
   template <class T>
   std::span<const T> as(Where where = Where::current()) const {
     check_dtype(dtype_of<T>(), where);

@@ -26,13 +26,14 @@ using Metrics = std::map<std::string, double, std::less<>>;
 
 // How the values that the steps of an evaluation record become one number.
 struct Metric {
+  // How values become one number.
   enum class Kind : std::uint8_t {
     mean,        // a mean loss, or, of the shares that are right, an accuracy
     perplexity,  // exp() of the mean
     sum,
   };
-  std::string record{};  // name of the record (Graph::record()): a scalar
-  Kind kind = Kind::mean;
+  std::string record{};    // name of the record (Graph::record()): a scalar
+  Kind kind = Kind::mean;  // way in which they become one
   // The record of a scalar by which each value counts, for means over batches of different sizes or with padding: the
   // number of their samples. Empty: all count alike.
   std::string weight{};
@@ -56,9 +57,9 @@ struct SaveOptions {
   // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric
   // of the evaluation at that step.
   int keep_newest = 3;
-  int keep_best = 0;  // `every` must be a multiple of TrainOptions::evaluate_every then, or 0
-  std::string best{};
-  bool best_is_largest = false;
+  int keep_best = 0;             // `every` must be a multiple of TrainOptions::evaluate_every then, or 0
+  std::string best{};            // name of that metric, for keep_best
+  bool best_is_largest = false;  // true for an accuracy, false for a loss
   // A file that would be larger is the index of several, see write_checkpoint(). 0: none is.
   std::size_t most_bytes_per_file = std::size_t{2} << 30;
   // Goes on from the newest file of the folder, if there is one.
@@ -82,17 +83,17 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& folder);
 
 // Ends a training whose evaluations no longer become better.
 struct Patience {
-  std::string metric{};  // a metric of the evaluation
-  int evaluations = 0;   // the number in a row that are no better than the best before; 0: no matter
-  bool largest_is_best = false;
+  std::string metric{};          // a metric of the evaluation
+  int evaluations = 0;           // the number in a row that are no better than the best before; 0: no matter
+  bool largest_is_best = false;  // true for an accuracy, false for a loss
 };
 
 // A function that is called between two launches at each multiple of a number of steps: to write a rate, or to look at
 // a Variable. If it throws, the training ends, and one that goes on from its file begins with all that was to be done
 // at that step. Without a file it is left out.
 struct StepAction {
-  std::int64_t every = 0;
-  std::function<void(std::int64_t steps)> act{};
+  std::int64_t every = 0;                         // number of steps from one call to the next, at least 1
+  std::function<void(std::int64_t steps)> act{};  // gets the number of steps that were committed
 };
 
 // A step that was committed, and what it recorded.
@@ -101,36 +102,37 @@ struct StepValues {
   std::span<const double> values;  // values of TrainOptions::records, in their order; valid during the call
 };
 
+// Options of train().
 struct TrainOptions {
   // The training ends when the program has committed so many steps, or the loader is behind so many epochs, whichever
   // comes first. Both count from the very beginning, also for a training that goes on from a file. 0: no matter.
   std::int64_t steps = 0;
-  std::int64_t epochs = 0;
-  Mode mode = sink;
+  std::int64_t epochs = 0;  // see `steps`
+  Mode mode = sink;         // mode of Program::run()
   // Steps of a launch, or fewer where the values of `records` have no room for so many. 0: the first launches measure
   // how many make a step fast, as far as a launch takes at most `longest_launch`. No result depends on it: evaluations,
   // actions and files come at their steps, where launches end.
   std::int64_t steps_per_launch = 0;
-  std::chrono::milliseconds longest_launch{100};
+  std::chrono::milliseconds longest_launch{100};  // for steps_per_launch = 0; above 0
 
   // Records of the program that are scalars: what on_step gets, and what `log` and the progress show.
   std::vector<std::string> records{};
   // With `records` only. Called for each step in order, once it was committed, by the thread that trains; later steps
   // may be running. A call on the program in it may wait for them, and throw what has failed in them: let it pass.
   std::function<void(const StepValues&)> on_step{};
-  std::vector<StepAction> actions{};
+  std::vector<StepAction> actions{};  // called in this order, after the evaluation of their step
 
   // Called at each multiple of evaluate_every steps and at the end; 0: at the end only. See evaluate().
   std::function<Metrics()> evaluate{};
-  std::int64_t evaluate_every = 0;
-  Patience patience{};
+  std::int64_t evaluate_every = 0;  // see `evaluate`
+  Patience patience{};              // by default evaluations end nothing
 
-  SaveOptions save{};
+  SaveOptions save{};  // by default nothing is saved
   // A file to which a line of JSON is appended for each step of which the number is a multiple of log_every:
   // {"step":10,"loss":0.5}, and for each evaluation: {"steps":100,"evaluation":{"accuracy":0.9}}. Empty: none. A
   // training that goes on from a file appends, so that steps behind that file may be there twice: the last ones count.
   std::filesystem::path log_file{};
-  std::int64_t log_every = 1;
+  std::int64_t log_every = 1;  // number of steps from one line to the next, at least 1
   // Where the progress is shown, on a terminal as a line that changes, otherwise as a line for each tenth of the way,
   // and for each evaluation; null: nowhere.
   std::FILE* progress = stdout;
@@ -143,6 +145,7 @@ struct TrainOptions {
   LogFunction log{};  // receives warnings; empty: spdlog's default logger
 };
 
+// Cause of the end of a training: the option, or the event, that came first.
 enum class TrainEnd : std::uint8_t {
   steps,        // TrainOptions::steps
   epochs,       // TrainOptions::epochs
@@ -154,8 +157,9 @@ enum class TrainEnd : std::uint8_t {
 // "interrupted".
 std::string to_string(TrainEnd end);
 
+// Result of train().
 struct TrainResult {
-  TrainEnd end = TrainEnd::steps;
+  TrainEnd end = TrainEnd::steps;     // cause of the end
   std::string why{};                  // in words
   std::int64_t steps = 0;             // that the program has committed, from the very beginning
   std::int64_t first = 0;             // that it had when this training began: those of the file

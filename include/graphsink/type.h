@@ -20,14 +20,14 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // f16 and bf16 are half and bfloat16 (half.h), i32 and i64 are signed, u8 is not.
 enum class DType : std::uint8_t { f32, f64, i32, boolean, f16, bf16, i64, u8 };
 
-inline constexpr DType f32 = DType::f32;
-inline constexpr DType f64 = DType::f64;
-inline constexpr DType i32 = DType::i32;
-inline constexpr DType boolean = DType::boolean;
-inline constexpr DType f16 = DType::f16;
-inline constexpr DType bf16 = DType::bf16;
-inline constexpr DType i64 = DType::i64;
-inline constexpr DType u8 = DType::u8;
+inline constexpr DType f32 = DType::f32;          // float
+inline constexpr DType f64 = DType::f64;          // double
+inline constexpr DType i32 = DType::i32;          // std::int32_t
+inline constexpr DType boolean = DType::boolean;  // bool, one byte
+inline constexpr DType f16 = DType::f16;          // half: 5 bits of exponent, 10 of fraction
+inline constexpr DType bf16 = DType::bf16;        // bfloat16: 8 bits of exponent, 7 of fraction
+inline constexpr DType i64 = DType::i64;          // std::int64_t
+inline constexpr DType u8 = DType::u8;            // std::uint8_t
 
 // Bytes of one element: 1 to 8.
 constexpr std::size_t size_of(DType dtype) {
@@ -85,28 +85,34 @@ constexpr DType dtype_of() {
 // instead, such as dim() or keep().
 class Shape {
  public:
-  static constexpr int kMaxRank = 8;
+  static constexpr int kMaxRank = 8;  // most dimensions of a Shape
 
   constexpr Shape() = default;
-  // Throw Error above kMaxRank, and for a negative size.
+  // Throws Error for more than kMaxRank sizes, and for a negative one.
   Shape(std::initializer_list<std::int64_t> dims, Where where = Where::current())
       : Shape(std::span(dims.begin(), dims.size()), where) {}
+  // The same for sizes that are computed.
   explicit Shape(std::span<const std::int64_t> dims, Where where = Where::current());
 
   // The number of a dimension, from the front or, if negative, from the end; knows the line that asks.
   struct Axis {
-    int number;
-    Where where;
+    int number;   // as it was given
+    Where where;  // the line that asks, for the Error
+    // Takes the line of the caller.
     Axis(int i, Where line = Where::current()) : number(i), where(line) {}  // NOLINT: implicit
   };
 
-  int rank() const { return rank_; }
-  // Throw Error unless -rank() <= i < rank().
+  int rank() const { return rank_; }  // number of dimensions, at most kMaxRank
+  // The size of a dimension. Throws Error unless -rank() <= i < rank(), and for an open dimension.
   std::int64_t operator[](Axis i) const { return dims_[known(i)]; }
+  // The same, to change it. The new size is not checked.
   std::int64_t& operator[](Axis i) { return dims_[known(i)]; }
+  // Whether a dimension is open. Throws Error unless -rank() <= i < rank().
   bool is_open(Axis i) const { return (open_ >> checked(i) & 1) != 0; }
-  bool has_open() const { return open_ != 0; }
+  bool has_open() const { return open_ != 0; }  // whether one or more are
+  // All sizes, outermost first; valid while *this lives. Throws Error if one is open.
   std::span<const std::int64_t> dims(Where where = Where::current()) const;
+  // Adds an innermost dimension. Throws Error above kMaxRank, and for a negative size.
   void push_back(std::int64_t dim, Where where = Where::current());
   // Number of elements; 1 for a scalar. Throws Error if the product of all dimensions but those of 0 is 2^63 or more.
   std::int64_t size(Where where = Where::current()) const;
@@ -116,8 +122,9 @@ class Shape {
   // An order without meaning, for containers.
   friend auto operator<=>(const Shape&, const Shape&) = default;
 
-  // For the library's own layers: marks a dimension, whose size is now the example; the examples as known sizes.
+  // For the library's own layers: marks a dimension as open, whose size is now the example.
   void mark_open(int i) { open_ = static_cast<std::uint8_t>(open_ | 1u << checked(i)); }
+  // For the library's own layers: the examples of open dimensions as known sizes.
   Shape examples() const {
     Shape result = *this;
     result.open_ = 0;
@@ -146,13 +153,15 @@ class Shape {
 // "[32, 784]"; "[open(32), 784]", an open dimension with its example.
 std::string to_string(const Shape& shape);
 
+// The dtype and the shape of a Value or a Tensor.
 struct TensorType {
-  DType dtype = DType::f32;
-  Shape shape;
+  DType dtype = DType::f32;  // type of an element
+  Shape shape;               // by default that of a scalar
 
-  // Throws Error if they are 2^56 or more, which no device addresses, or depend on an open dimension.
+  // Size of the elements. Throws Error if they are 2^56 or more, which no device addresses, or depend on an open
+  // dimension.
   std::size_t bytes(Where where = Where::current()) const;
-  friend bool operator==(const TensorType&, const TensorType&) = default;
+  friend bool operator==(const TensorType&, const TensorType&) = default;  // compares open dimensions as Shape does
 };
 
 // "f32[32, 784]".

@@ -1,9 +1,11 @@
 // The version of graphsink, and what marks its public symbols.
 #pragma once
 
-// Version of these headers. Before 1.0, versions with different minor numbers are not compatible.
+// Version of these headers, its first number.
 #define GRAPHSINK_VERSION_MAJOR 0
+// The second number. Before 1.0, versions that differ in it are not compatible.
 #define GRAPHSINK_VERSION_MINOR 1
+// The third number: versions that differ in it alone are compatible.
 #define GRAPHSINK_VERSION_PATCH 0
 
 // Stands in front of the name of the namespace in every public header: what is declared there is visible outside of the
