@@ -222,7 +222,7 @@ struct NewDim {
   // A size, or -1.
   template <std::integral T>
   NewDim(T n) : size(static_cast<std::int64_t>(n)) {}  // NOLINT: implicit
-  friend NewDim keep(int axis);                        // makes one with `kept`
+  friend NewDim keep(int axis);
   // The members with their names, see fields.h.
   static auto fields(auto& s) { return std::tie("size", s.size, "kept", s.kept); }
 
@@ -262,8 +262,8 @@ Value permute(Arg x, std::vector<int> axes, Placement placement = {});
 
 // Sets the elements above (tril) or below (triu) a diagonal of the matrices of the last two axes to 0. Diagonal 0 is
 // the main diagonal, and positive ones lie above it. Takes any dtype.
-Value tril(Arg x, std::int64_t diagonal = 0, Placement placement = {});  // keeps what lies on the diagonal and below
-Value triu(Arg x, std::int64_t diagonal = 0, Placement placement = {});  // keeps what lies on it and above, see tril()
+Value tril(Arg x, std::int64_t diagonal = 0, Placement placement = {});  // keeps the diagonal and what lies below
+Value triu(Arg x, std::int64_t diagonal = 0, Placement placement = {});  // keeps the diagonal and above, see tril()
 
 // x[begin:end:step, ...] as in NumPy: negative bounds count from the end, and bounds outside the axis are moved to its
 // nearest end. Axes without bounds are taken whole, and missing steps are 1. The result is a copy.
@@ -289,7 +289,7 @@ Value stack(const Values& values, int axis = 0, Placement placement = {}, Where 
 }
 // The reverse of concat: splits x along an axis into parts of these sizes, or into `parts` parts of one size.
 std::vector<Value> split(Arg x, std::vector<std::int64_t> sizes, int axis, Placement placement = {});
-std::vector<Value> split(Arg x, int parts, int axis, Placement placement = {});  // `parts` divides the size of the axis
+std::vector<Value> split(Arg x, int parts, int axis, Placement placement = {});  // `parts` equal parts of the axis
 
 // Selects elements along an axis by i32 indices, whose axes replace that axis: x [a, n, b] and indices [...] give
 // [a, ..., b]. An index outside [0, n) gives zeros and fails the step.
@@ -416,23 +416,23 @@ Value attention(Arg q, Arg k, Arg v, Arg mask_or_bias, AttentionOptions options 
 // own.
 Value random_uniform(Arg like, double low = 0, double high = 1, Placement placement = {});
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low = 0, double high = 1,
-                     Placement placement = {}, Where where = Where::current());  // elements of the given type
+                     Placement placement = {}, Where where = Where::current());  // the same, of the given type
 // As random_uniform(), from a normal distribution of this mean and standard deviation. The numbers may differ in the
 // last bits on another device. Throws Error unless deviation >= 0.
 Value random_normal(Arg like, double mean = 0, double deviation = 1, Placement placement = {});
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean = 0, double deviation = 1,
-                    Placement placement = {}, Where where = Where::current());  // elements of the given type
+                    Placement placement = {}, Where where = Where::current());  // the same, of the given type
 // Random integers from low to high - 1, i32 or i64, of the shape of `like` or the given shape. They depend on the same
 // as random_uniform, and are the same on every device. Throws Error unless 1 <= high - low <= 2^32.
 Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype = i32, Placement placement = {});
 Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high,
-              Placement placement = {}, Where where = Where::current());  // elements of the given type
+              Placement placement = {}, Where where = Where::current());  // the same, of the given type
 // Random booleans that are true with the given probabilities, a Value of f32 or f64, or one number. They depend on the
 // same as random_uniform. A probability in a Value that is below 0 or NaN counts as 0, and one above 1 counts as 1. A
 // number outside [0, 1] throws Error.
 Value bernoulli(Arg probabilities, Placement placement = {});
 Value bernoulli(const Graph& graph, Shape shape, double probability, Placement placement = {},
-                Where where = Where::current());  // with one probability
+                Where where = Where::current());  // the same, with one probability
 // Sets each element to 0 with the given probability, which is in [0, 1), and divides the others by 1 - probability. The
 // gradient uses the same mask. The choice depends on the same as random_uniform. Leave dropout out of graphs for
 // evaluation. Takes f32 and f64.

@@ -30,6 +30,7 @@ struct WriteGraphOptions : GraphFileOptions {
   // Further texts that belong to the graph, such as the name of a model, in UTF-8.
   std::map<std::string, std::string, std::less<>> metadata{};
 };
+// Options of read_graph().
 struct ReadGraphOptions : GraphFileOptions {};
 
 // A graph that was read from a file.

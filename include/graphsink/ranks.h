@@ -199,6 +199,7 @@ Value cross_entropy_parallel(Arg logits, Arg targets, const Comm& comm, const Cr
 
 // --- data parallelism
 
+// Options of average() and apply_sharded().
 struct AverageOptions {
   // Tensors of one dtype are put together for one exchange, as long as they have no more bytes together; a larger one
   // is exchanged alone. At least 1.

@@ -15,7 +15,7 @@ enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 // Names a device; cpu() is the host itself.
 struct DeviceId {
-  DeviceKind kind = DeviceKind::cpu;  // the host
+  DeviceKind kind = DeviceKind::cpu;  // by default the host
   int index = 0;                      // number of a GPU, as CUDA counts those that this process may use
   friend bool operator==(const DeviceId&, const DeviceId&) = default;  // whether they name one device
 };

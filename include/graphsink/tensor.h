@@ -92,7 +92,7 @@ class Tensor {
   DType dtype(Where where = Where::current()) const { return checked(where).type_.dtype; }
   // Sizes of the dimensions, valid while *this lives.
   const Shape& shape(Where where = Where::current()) const { return checked(where).type_.shape; }
-  // Size of the data.
+  // Bytes that the elements take.
   std::size_t bytes(Where where = Where::current()) const { return checked(where).bytes_.size(); }
   // The elements, row-major. Borrowed: valid while *this lives and is not assigned to.
   std::byte* data(Where where = Where::current()) { return checked(where), bytes_.data(); }

@@ -158,8 +158,8 @@ struct TensorType {
   DType dtype = DType::f32;  // type of an element
   Shape shape;               // by default that of a scalar
 
-  // Size of the elements. Throws Error if they are 2^56 or more, which no device addresses, or depend on an open
-  // dimension.
+  // Bytes that the elements take. Throws Error if they are 2^56 or more, which no device addresses, or depend on an
+  // open dimension.
   std::size_t bytes(Where where = Where::current()) const;
   friend bool operator==(const TensorType&, const TensorType&) = default;  // compares open dimensions as Shape does
 };
