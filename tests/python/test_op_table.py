@@ -179,3 +179,13 @@ def test_every_op_is_called() -> None:
         for _ in calls(ops, gs.Graph()):
             pass
     assert set(FUNCTIONS) == set(ROWS) | set(ops.called)
+
+
+def test_a_docstring_is_the_comment_of_its_own_function(tmp_path: pathlib.Path) -> None:
+    """Not that of an overload in front of it, which is a template and has no binding, nor that of an operator."""
+    header = tmp_path / "some_ops.h"
+    header.write_text("// For lists.\ntemplate <class T>\nValue first(const T& x) {\n  return first(list(x));\n}\n"
+                      "// The second.\nValue second(Arg x);  // of two\n"
+                      "inline Value operator+(Arg a) { return a; }  // see add()\nValue third(Arg x);\n", encoding="utf-8")
+    comments = {function.name: function.comment for function in script.parse(header).functions}
+    assert comments == {"second": "The second.\nof two", "third": ""}
