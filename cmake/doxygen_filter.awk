@@ -1,6 +1,6 @@
 # Shows doxygen the comments of the public headers, which are plain ones: a block in front of a declaration and a comment
 # behind one belong to that declaration, the first block to the file. Texts are taken as they are, without markup; lines
-# that are indented are code.
+# that are indented are code. "@{" and "@}", alone on their lines, enclose declarations that share the comment behind "@{".
 
 function text(comment) {
   gsub(/[\\@<>#%]/, "\\\\&", comment)
@@ -25,6 +25,12 @@ NR == 1 { print "/// @file" }
 
 /^[ \t]*\/\// && behind == start { # what stands behind a declaration goes on below it, in the same column
   print substr($0, 1, start - 1) "///<" text(substr($0, start + 2))
+  next
+}
+
+/^[ \t]*\/\/ @[{}]$/ { # a block of its own, so that the one behind it belongs to the declaration
+  end_code()
+  print substr($0, 1, start - 1) "/**" substr($0, start + 2) " */"
   next
 }
 
