@@ -14,7 +14,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // An op's attributes: any copyable struct. Immutable, and cheap to copy, since copies share the struct.
 class Attrs {
  public:
-  Attrs() = default;
+  Attrs() = default;  // none
+  // Takes the struct over. Implicit, so that emit() takes a struct.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, Attrs>) Attrs(T value)
       : data_(std::make_shared<const T>(std::move(value))), kind_(&kind_of<T>) {}  // NOLINT: implicit
@@ -29,8 +30,9 @@ class Attrs {
     return b.kind_ != nullptr && a.is(*b.kind_) && b.kind_->are_equal(a.data_.get(), b.data_.get());
   }
 
-  // Whether the struct names its fields, which explain_json() prints. visit_fields() passes them to the visitor.
+  // Whether the struct names its fields, which explain_json() prints.
   bool has_fields() const { return kind_ != nullptr && kind_->visit != nullptr; }
+  // Passes the fields to the visitor, if the struct names them.
   void visit_fields(FieldVisitor& visitor) const {
     if (has_fields()) kind_->visit(data_.get(), visitor);
   }

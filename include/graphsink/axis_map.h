@@ -14,9 +14,11 @@ class Attrs;
 // How a part of a tensor lies in it: element q of axis d of the part is element begin + q * step of an axis of the
 // tensor. The part has as many axes as the tensor, each along another one.
 struct AxisMap {
+  // Where the elements of one axis of the part lie.
   struct Axis {
-    int of_whole = 0;  // the axis of the tensor
-    std::int64_t begin = 0, step = 1;
+    int of_whole = 0;        // the axis of the tensor
+    std::int64_t begin = 0;  // index of the first of them in this axis
+    std::int64_t step = 1;   // distance of each from the one before; negative if the part has them in reverse order
   };
   Axis axes[Shape::kMaxRank];  // by axis of the part
 
@@ -28,12 +30,12 @@ struct AxisMap {
 
 // The argument of OpDef::moves: the node of the op that moves elements.
 struct MoveArgs {
-  const Attrs& attrs;
+  const Attrs& attrs;                 // attributes of the node
   std::span<const TensorType> types;  // inputs, then outputs
-  int inputs = 0;
+  int inputs = 0;                     // number of inputs
 
-  const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }
-  const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }
+  const TensorType& in(int i) const { return types[static_cast<std::size_t>(i)]; }            // type of input i
+  const TensorType& out(int i) const { return types[static_cast<std::size_t>(inputs + i)]; }  // type of output i
 };
 
 }  // namespace graphsink

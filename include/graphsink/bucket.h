@@ -16,8 +16,8 @@ class Bucket {
   Bucket() = default;  // every size
   // The smallest size of the rule that is at least `size`, which is not negative; -1 if there is none.
   std::int64_t round_up(std::int64_t size) const;
-  bool is_every_size() const { return step_ == 0 && sizes_.empty(); }
-  friend bool operator==(const Bucket&, const Bucket&) = default;
+  bool is_every_size() const { return step_ == 0 && sizes_.empty(); }  // whether nothing is rounded up
+  friend bool operator==(const Bucket&, const Bucket&) = default;      // whether they are the same rule
 
  private:
   friend Bucket next_power_of_two();

@@ -32,6 +32,7 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
+// Options of a SinkCache.
 struct SinkOptions {
   // Bounds what is kept for keys, as SinkReport::bytes counts it. The least recently used keys are dropped first; a key
   // whose last launch has not ended is kept even where the bound is exceeded. 0: a sixty-fourth of the memory of each
@@ -74,10 +75,10 @@ struct SinkRunOptions {
 
 // A reason why work was not captured, not launched, or not launched in a loop, or why captures do not pay.
 struct SinkFailure {
-  std::string key;      // the first key that met it
-  std::string problem;  // names the first CUDA call that failed, as far as CUDA tells
-  std::string remedy;
-  std::uint64_t count = 0;
+  std::string key;          // the first key that met it
+  std::string problem;      // names the first CUDA call that failed, as far as CUDA tells
+  std::string remedy;       // advice: what the user can do about it
+  std::uint64_t count = 0;  // how often it was met, by all keys
 };
 
 // Report of a SinkCache: counts of its work so far, and the keys that it holds. A call of run() has one step, or
@@ -95,15 +96,15 @@ struct SinkReport {
   // Whether work that the function gives to the legacy stream by mistake is found: with
   // SinkOptions::watch_legacy_stream or check_every.
   bool watches_legacy_stream = false;
-  // Executable graphs that were made, and those that were taken over from a key that was about to be dropped, by
-  // changing the arguments of its kernels. `update_refusals`: of these attempts, those that CUDA refused.
-  std::uint64_t instantiations = 0;
+  std::uint64_t instantiations = 0;  // executable graphs that were made
+  // Executable graphs that were taken over from a key that was about to be dropped, by changing the arguments of its
+  // kernels.
   std::uint64_t updates = 0;
-  std::uint64_t update_refusals = 0;
-  std::uint64_t evictions = 0;  // keys that were dropped
-  std::size_t keys = 0;         // that the cache holds now
-  std::size_t captured = 0;     // those of them that are captured
-  std::size_t refused = 0;      // those whose capture has failed three times, or whose work has changed
+  std::uint64_t update_refusals = 0;  // attempts to do so that CUDA refused: a graph was made in place of each
+  std::uint64_t evictions = 0;        // keys that were dropped
+  std::size_t keys = 0;               // that the cache holds now
+  std::size_t captured = 0;           // those of them that are captured
+  std::size_t refused = 0;            // those whose capture has failed three times, or whose work has changed
   // Memory that the keys take together: an estimate of 112 KiB for each captured graph and 2.5 KiB for each node of it,
   // because CUDA does not say (see CaptureInfo::bytes), and what the cache itself keeps for each key.
   std::size_t bytes = 0;
@@ -111,9 +112,11 @@ struct SinkReport {
   std::vector<SinkFailure> failures;  // the first 32 different ones
   std::uint64_t other_failures = 0;   // how often others were met
 };
+// @{
 // A table for people.
 std::string to_string(const SinkReport& report);
 std::ostream& operator<<(std::ostream& out, const SinkReport& report);
+// @}
 
 // Threads: a SinkCache is used by one thread at a time. Different ones are independent, and may capture at once.
 //
@@ -127,8 +130,11 @@ class SinkCache {
   // Throws Error in a build without CUDA.
   explicit SinkCache(SinkOptions options = {}, Where where = Where::current());
   ~SinkCache();
+  // @{
+  // One that was moved from holds nothing: every call on it throws Error.
   SinkCache(SinkCache&&) noexcept;
   SinkCache& operator=(SinkCache&&) noexcept;
+  // @}
 
   // Enqueues the work of `enqueue` on `stream`, once: by calling it, or by launching what it enqueued when it was last
   // called with this key and this stream. If it throws when it is called as it is, the exception passes through.
@@ -181,13 +187,14 @@ class SinkCache {
   // was in no registration must still be one that CUDA knows, which tells nothing of memory that an allocator of your
   // own, or cudaFreeAsync(), keeps for later.
   void register_memory(const void* memory, std::size_t bytes);
+  // Ends the registration that begins at this address, if there is one: call it before the memory is freed.
   void forget_memory(const void* memory);
 
   // Refused keys are captured again by their next calls, after what was wrong with them has changed.
   void try_again();
   // Drops all keys but those whose last launch has not ended.
   void clear();
-  SinkReport report() const;
+  SinkReport report() const;  // counts so far; waits for nothing
   // Writes names for what profilers show of captured keys: see Program::write_node_names(). Instead of an op each line
   // has the key. A key that took over the executable graph of another one (SinkReport::updates) has no lines: profilers
   // show its kernels under the ids of the first key.

@@ -21,6 +21,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 class Program;
 
+// Contents of a checkpoint, in memory of the host.
 struct Checkpoint {
   std::map<std::string, Tensor, std::less<>> tensors;        // by name
   std::map<std::string, std::string, std::less<>> metadata;  // whatever else belongs to it: a step, a model's name
@@ -102,8 +103,12 @@ struct RestoreOptions {
   bool without_step = false;   // the program keeps its step: for inference, or to begin another training
   LogFunction log{};           // receives warnings; empty: spdlog's default logger
 };
+// Names of Variables and tensors, by what restore() did with them.
 struct Restored {
-  std::vector<std::string> loaded, missing, unused, converted;  // names; converted ones are loaded ones
+  std::vector<std::string> loaded;     // Variables that were written
+  std::vector<std::string> missing;    // Variables that the checkpoint does not have: they keep their values
+  std::vector<std::string> unused;     // tensors without a Variable
+  std::vector<std::string> converted;  // those of `loaded` whose dtype was another one in the checkpoint
 };
 // Writes each tensor to the program's Variable of the same name, and sets the program's step to the checkpoint's, so
 // that random numbers and schedules continue (Program::set_steps()). Everything is checked before anything is written.

@@ -24,12 +24,13 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-using Values = std::vector<Value>;
+using Values = std::vector<Value>;  // state and results of bodies
 
 // How deep bodies nest: the body of an if_ that lies in no other body is 1 deep. The planner and the executors walk
 // bodies recursively; so many levels fit a stack of 1 MiB.
 inline constexpr int kMaxNestedBodies = 64;
 
+// Options of while_().
 struct WhileOptions {
   // A loop whose condition still holds after this many iterations is ended, and the step fails. 0 means no limit: a
   // loop whose condition always holds never ends.
@@ -132,14 +133,17 @@ auto if_(const Arg& predicate, const Then& then_body, const Else& else_body) {
 // A choice among several bodies: returns the results of bodies[index]. `index` is one integer (i32, i64 or u8). A step
 // in which it is not the number of a body fails, and commits nothing. All bodies return a Value, or all a std::vector
 // of Values, with the same types. The gradient is that of the body that was chosen.
+// @{
 Value switch_(const Arg& index, const std::vector<std::function<Value()>>& bodies);
 Values switch_(const Arg& index, const std::vector<std::function<Values()>>& bodies);
+// @}
 
 // The state of a loop over slices, and Values of an iteration: of one, or of all, stacked along a new first axis.
 struct Scan {
-  Values state;
-  Values outputs;
+  Values state;    // next state, with the types of `init`; from scan(), the last one
+  Values outputs;  // Values to keep, [...] each; from scan(), those of all iterations, [iterations, ...]
 };
+// Options of scan().
 struct ScanOptions {
   std::int64_t iterations = 0;  // 0: as many as the inputs have slices
   bool recompute = false;       // as in WhileOptions; the body is called twice if there is a rest of iterations

@@ -19,17 +19,22 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 class CudaDevice;
 
-// A number of blocks or threads in x, y and z.
+// A number of blocks or threads in x, y and z. A block has at most 1024 threads in all (CUDA C++ Programming Guide,
+// "Compute Capabilities").
 struct Extent {
-  unsigned x = 1, y = 1, z = 1;
+  unsigned x = 1;  // 2^31 - 1 blocks or 1024 threads at most
+  unsigned y = 1;  // 65535 blocks or 1024 threads at most
+  unsigned z = 1;  // 65535 blocks or 64 threads at most
 };
 // The blocks of a grid, and the threads of a block.
 struct LaunchSize {
   static constexpr std::int64_t kThreads = 256;     // launch_size() makes blocks of so many, unless there is less to do
   static constexpr std::int64_t kMaxBlocks = 4096;  // largest number of blocks that it makes
 
+  // `blocks` of the grid, each of `threads`; not checked before the launch.
   constexpr LaunchSize(Extent blocks, Extent threads) : grid(blocks), block(threads) {}
-  Extent grid, block;
+  Extent grid;   // number of blocks
+  Extent block;  // threads of each
 };
 
 // Throws Error, naming the node's op and line, if `code`, a cudaError_t, is not success. `call` is the name of the CUDA
@@ -38,16 +43,16 @@ void check_cuda(int code, const char* call, const BodyArgs& body);
 
 // Number of kernels that a CUDA body has launched, and how it launches them.
 struct CudaLaunches {
-  std::uint64_t kernels = 0;
-  bool calls_library = false;  // some of the kernels are a library's
-  // Programmatically: see Tuning::programmatic_launch.
-  bool first_is_programmatic = false;
-  bool others_are_programmatic = false;
+  std::uint64_t kernels = 0;             // launches so far
+  bool calls_library = false;            // some of the kernels are a library's
+  bool first_is_programmatic = false;    // first kernel is launched so: see Tuning::programmatic_launch
+  bool others_are_programmatic = false;  // kernels behind the first are
 };
 
 // Access of a CUDA body to its node, and functions with which it enqueues work. Valid during the body.
 class CudaArgs : public BodyArgs {
  public:
+  // For the library. All that it is given must outlive it.
   CudaArgs(const BodyNode& node, CudaDevice& device, cudaStream_t stream, CudaLaunches* launches)
       : BodyArgs(node), device_(&device), stream_(stream), launches_(launches) {}
 

@@ -29,6 +29,7 @@ enum class WhenStarved : std::uint8_t {
   shrink,  // returns a launch of those that are there, but waits for one
 };
 
+// Options of a Loader.
 struct LoaderOptions {
   // Steps of a launch: next() gives the program so many batches, or fewer at the end of an epoch, and
   // where batches of another size follow. Results do not depend on it.
@@ -51,19 +52,21 @@ struct LoaderOptions {
 
 // Where in its order a Loader is. A run that begins there again sees the same batches from there on.
 struct LoaderPosition {
-  std::int64_t epoch = 0;
+  std::int64_t epoch = 0;  // number of the epoch, counted from 0
   std::int64_t batch = 0;  // number of the next batch in the epoch
+  // Whether both numbers are equal.
   friend bool operator==(const LoaderPosition&, const LoaderPosition&) = default;
 };
 
 // Counts of what a Loader did, and where its time went.
 struct LoaderReport {
-  std::int64_t launches = 0;
-  std::int64_t batches = 0;
-  std::int64_t samples = 0;  // with those that pad batches
-  // Launches whose batches were not all there when next() was called, and those of them that were shrunk: a sign that
-  // workers are too few. Without workers next() does not wait, but reads.
-  std::int64_t starved = 0, shrunk = 0;
+  std::int64_t launches = 0;  // launches that next() has returned
+  std::int64_t batches = 0;   // batches of these, which are the steps
+  std::int64_t samples = 0;   // with those that pad batches
+  // Launches whose batches were not all there when next() was called: a sign that workers are too few. Without workers
+  // next() does not wait, but reads.
+  std::int64_t starved = 0;
+  std::int64_t shrunk = 0;  // those of them that were shrunk: see WhenStarved
   // Whole batches that were there when next() was called, summed over all calls: divided by the launches, the mean
   // depth of the queue.
   std::int64_t ready = 0;
@@ -71,7 +74,7 @@ struct LoaderReport {
   double waited_seconds = 0;    // time that next() waited for data, or read them itself
   double read_seconds = 0;      // time of all workers together in Source::read()
   double prepared_seconds = 0;  // the same in `prepare`
-  int workers = 0;
+  int workers = 0;              // LoaderOptions::workers
   // Why fewer launches than LoaderOptions::ahead were prepared ahead, the last time that this was so; or "".
   std::string obstacle{};
 };
@@ -100,8 +103,11 @@ class Loader {
   Loader(Program& program, std::shared_ptr<const Source> source, SampleOrder order,
          std::vector<std::pair<std::string, Value>> feeds, const LoaderOptions& options = {},
          Where where = Where::current());
+  // @{
+  // Every call on a Loader that was moved from throws Error.
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
+  // @}
   ~Loader();
 
   // Writes the slices of the next launch to the program and returns how many steps it has. 0 at the end of an epoch;
@@ -117,10 +123,11 @@ class Loader {
 
   bool feeds(const Program& program, Where where = Where::current()) const;  // whether it was made for it
   std::int64_t batches(Where where = Where::current()) const;                // in an epoch
-  LoaderPosition position(Where where = Where::current()) const;
+  LoaderPosition position(Where where = Where::current()) const;             // where next() goes on
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());
 
+  // Counts since the Loader was made. Waits for nothing.
   LoaderReport report(Where where = Where::current()) const;
 
  private:
