@@ -10,6 +10,7 @@
 
 #include "graphsink/version.h"
 
+// All names of the library. Its pages write gs: `namespace gs = graphsink;`.
 namespace GRAPHSINK_PUBLIC graphsink {
 
 // A place in the user's source, and the scope that it belongs to (scope.h). A function of this library that may refuse
@@ -28,8 +29,8 @@ class Where {
     return {here.file_name(), here.line()};
   }
 
-  constexpr const char* file_name() const noexcept { return file_; }
-  constexpr std::uint32_t line() const noexcept { return line_; }  // from 1; 0 where no line is known
+  constexpr const char* file_name() const noexcept { return file_; }  // as the compiler has it; "" for no place
+  constexpr std::uint32_t line() const noexcept { return line_; }     // from 1; 0 where no line is known
   // "encoder/layer3"; empty outside of scopes. Valid until the process ends.
   std::string_view scope() const noexcept { return scope_ ? std::string_view(*scope_) : std::string_view(); }
 
@@ -61,6 +62,7 @@ std::string_view to_string(ErrorCode code);
 // control characters, and bytes that are not UTF-8, are escaped in all texts, as "\n" and "\x1b".
 class Error : public std::runtime_error {
  public:
+  // For ops of your own, too. The texts are those that the functions below return, escaped as in what().
   Error(std::string op, Where where, std::string problem, std::string remedy, ErrorCode code = ErrorCode::misuse);
 
   // The op, the file or the call that refused.
@@ -71,6 +73,7 @@ class Error : public std::runtime_error {
   const std::string& problem() const noexcept { return problem_; }
   // Advice: what the user can do about the problem.
   const std::string& remedy() const noexcept { return remedy_; }
+  // Kind of failure, to act on.
   ErrorCode code() const noexcept { return code_; }
 
  private:

@@ -40,6 +40,7 @@ struct ExternalOp {
   std::string call_cost{};    // see OpDef::call_cost
 };
 
+// @{
 // Appends the node to the graph of its inputs, of which one at least must be a Value, and returns its outputs.
 // Variables are read; to change one, assign() an output to it. No two nodes are merged, whatever they capture. Objects
 // and memory that the functions refer to must exist as long as programs of the graph. Throws Error where emit() does,
@@ -48,5 +49,6 @@ std::vector<Value> external_op(ExternalOp op, std::span<const Arg> inputs, Place
                                Where where = Where::current());
 std::vector<Value> external_op(ExternalOp op, std::initializer_list<Arg> inputs, Placement placement = {},
                                Where where = Where::current());
+// @}
 
 }  // namespace graphsink

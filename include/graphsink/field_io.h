@@ -23,23 +23,25 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // field, for a value that is missing, of another kind or out of range.
 class FieldIo {
  public:
+  // Whether values are read: those that are given are overwritten then, and only then.
   virtual bool is_reading() const = 0;
   // A struct: for each field its name, then its value. Names that a reader was not asked for are refused at the end.
   virtual void begin_struct() = 0;
-  virtual void name(std::string_view name) = 0;
-  virtual void end_struct() = 0;
+  virtual void name(std::string_view name) = 0;  // name of the field that follows
+  virtual void end_struct() = 0;                 // after the last field
   // A list of `size` elements; a reader returns how many there are. They follow.
   virtual std::size_t begin_list(std::size_t size) = 0;
-  virtual void end_list() = 0;
+  virtual void end_list() = 0;  // after the last element
   // An optional: whether it has a value, which then follows.
   virtual bool has_value(bool has) = 0;
-  virtual void flag(bool& is) = 0;
+  virtual void flag(bool& is) = 0;  // true or false
+  // A number from `least` to `most`: a reader refuses others, a writer does not look.
   virtual void integer(std::int64_t& number, std::int64_t least, std::int64_t most) = 0;
-  // Above 2^63 - 1, too.
+  // A number from 0 to `most`, likewise. Above 2^63 - 1, too.
   virtual void natural(std::uint64_t& number, std::uint64_t most) = 0;
   // With all bits, those of infinities and NaNs, too.
   virtual void real(double& number) = 0;
-  virtual void text(std::string& text) = 0;
+  virtual void text(std::string& text) = 0;  // in UTF-8: a writer refuses other texts
   // Throws Error for the value that was read last: "a dtype: expected ..., seen ...".
   [[noreturn]] virtual void refuse(const std::string& problem) const = 0;
 
@@ -47,15 +49,21 @@ class FieldIo {
   ~FieldIo() = default;
 };
 
-// Values of these types are written as their texts, and shapes as lists of sizes.
+// @{
+// Values of these types are written as their texts, shapes as lists of sizes, and types as structs of both. Read ones
+// are refused as FieldIo does.
 void transfer(FieldIo& io, DType& dtype);
 void transfer(FieldIo& io, Shape& shape);
 void transfer(FieldIo& io, TensorType& type);
 void transfer(FieldIo& io, Bucket& bucket);
+// @}
 
+// Writes or reads the fields of a struct that names them, without its begin and end.
 template <class T>
 void transfer_fields(FieldIo& io, T& x);
 
+// Writes or reads a value of any type that a field may have: those of transfer(), structs that name their fields,
+// numbers, booleans, texts, enums, and lists and optionals of these; other types do not compile, unless they are empty.
 // Enums are written as their numbers; an op whose attributes have one checks in its infer that it is one of them.
 template <class T>
 void transfer_value(FieldIo& io, T& x) {
@@ -116,10 +124,11 @@ void transfer_fields(FieldIo& io, T& x) {
 // How the attributes of an op are written and read: attrs_io<T> for a struct that names its fields, or two functions,
 // where the file holds another struct, such as the one of an older version of the op.
 struct AttrsIo {
-  void (*write)(FieldIo& io, const Attrs& attrs) = nullptr;
-  Attrs (*read)(FieldIo& io) = nullptr;
+  void (*write)(FieldIo& io, const Attrs& attrs) = nullptr;  // writes one value, by transfer_value()
+  Attrs (*read)(FieldIo& io) = nullptr;                      // reads that
 };
 
+// The functions for attributes of type T.
 template <class T>
 inline constexpr AttrsIo attrs_io = {[](FieldIo& io, const Attrs& attrs) {
                                        T copy = attrs.as<T>();

@@ -30,24 +30,28 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // Receives the fields of a struct, in their order: for each its name, then its value.
 class FieldVisitor {
  public:
-  virtual void name(std::string_view name) = 0;
+  virtual void name(std::string_view name) = 0;  // name of the field that follows
+  // @{
+  // A value: other integers and floating-point numbers come as the widest type, enums as their texts or numbers.
   virtual void value(bool is) = 0;
   virtual void value(std::int64_t number) = 0;
   virtual void value(std::uint64_t number) = 0;
   virtual void value(double number) = 0;
   virtual void value(std::string_view text) = 0;
+  // @}
   virtual void no_value() = 0;  // an optional without a value, or a value of a type that has no text
   // A field that is a struct: its fields follow.
   virtual void begin_struct() = 0;
-  virtual void end_struct() = 0;
+  virtual void end_struct() = 0;  // after the last field
   // A list: as many of its elements follow as begin_list() returns, which is at most `size`.
   virtual std::size_t begin_list(std::size_t size) = 0;
-  virtual void end_list(std::size_t size) = 0;
+  virtual void end_list(std::size_t size) = 0;  // after these elements, with the `size` of begin_list()
 
  protected:
   ~FieldVisitor() = default;
 };
 
+// A struct with a static function fields(auto& s), which returns a std::tie() of names and members in turn.
 template <class T>
 concept NamesFields = requires(const T& x) {
   T::fields(x);
@@ -135,6 +139,7 @@ bool is_same_value(const T& a, const T& b) {
 template <class T>
 void visit_value(FieldVisitor& visitor, const T& x);
 
+// Passes name and value of each field to the visitor, in their order, without a begin and end.
 template <NamesFields T>
 void visit_fields(FieldVisitor& visitor, const T& x) {
   [&]<std::size_t... i>(std::index_sequence<i...>, const auto& fields) {
@@ -143,7 +148,8 @@ void visit_fields(FieldVisitor& visitor, const T& x) {
   (std::make_index_sequence<detail::kFields<T>>(), T::fields(x));
 }
 
-// Enums and other types are passed on as text if there is a to_string() for them in their namespace.
+// Passes a value of any type to the visitor. Enums and other types are passed on as text if there is a to_string() for
+// them in their namespace.
 template <class T>
 void visit_value(FieldVisitor& visitor, const T& x) {
   if constexpr (NamesFields<T>) {

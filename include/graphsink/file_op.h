@@ -16,16 +16,18 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // may name another OpDef, or the same one with AttrsIo functions that make attributes of today out of the old ones.
 // Files are written with the entry of the highest version.
 struct FileOp {
-  const OpDef* op = nullptr;
-  AttrsIo attrs = {};  // no functions: nodes of the op have no attributes
-  int version = 1;
+  const OpDef* op = nullptr;   // the op, which must outlive the list, and graphs that are read with it
+  AttrsIo attrs = {};          // no functions: nodes of the op have no attributes
+  int version = 1;             // version; no two entries of a list have the same version and name_in_file()
   std::string_view name = {};  // if it is not op->name, which two ops may share
 
+  // The name by which files refer to the op.
   std::string_view name_in_file() const { return name.empty() ? op->name : name; }
 };
 
-// An op without attributes, and one whose nodes have attributes of type T.
+// An op without attributes.
 constexpr FileOp file_op(const OpDef& op, int version = 1) { return {&op, {}, version}; }
+// An op whose nodes have attributes of type T, which names its fields.
 template <class T>
 constexpr FileOp file_op(const OpDef& op, int version = 1) {
   return {&op, attrs_io<T>, version};

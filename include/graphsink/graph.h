@@ -32,13 +32,16 @@ struct VariableData;
 // device if that is no difference. Inputs, feeds, Variables, outputs, records and predicates live on the device.
 // compile() throws Error if the op has no body for the placement that the user asks for.
 struct Placement {
+  // Where: as the planner decides, on the host, or on a device of the program.
   enum class Kind : std::uint8_t { anywhere, cpu, device };
-  Kind kind = Kind::anywhere;
-  int device = 0;  // if kind is `device`: the number of one of the program's devices, 0 for its target
+  Kind kind = Kind::anywhere;  // kind of place that is asked for
+  int device = 0;              // if kind is `device`: the number of one of the program's devices, 0 for its target
   // on_device(1) is the first of CompileOptions::further_devices.
   constexpr Placement operator()(int number) const { return {kind, number}; }
+  // Whether kind and number are equal.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
+// The host, also in a program for a GPU: the node's CPU body runs there.
 inline constexpr Placement on_cpu{Placement::Kind::cpu};
 // The program's target. Without effect in a program for cpu().
 inline constexpr Placement on_device{Placement::Kind::device};
@@ -49,15 +52,17 @@ inline constexpr std::int64_t to_end = std::numeric_limits<std::int64_t>::max();
 // Argument of Value::operator[]: an element or a range of elements. Remembers the user's line for errors.
 class Index {
  public:
+  // An element; from the end if it is negative.
   template <std::integral T>
   Index(T element, Where where = Where::current())  // NOLINT: implicit, for x[i]
       : begin_(bounded(element)), where_(where) {}
+  // The elements from `begin` up to `end`, without that.
   template <std::integral T, std::integral U>
   Index(T begin, U end, Where where = Where::current()) : begin_(bounded(begin)), end_(bounded(end)), where_(where) {}
 
-  std::int64_t begin() const { return begin_; }
+  std::int64_t begin() const { return begin_; }             // the element, or the first of the range
   std::optional<std::int64_t> end() const { return end_; }  // none: the element `begin` alone
-  const Where& where() const { return where_; }
+  const Where& where() const { return where_; }             // the user's line
 
  private:
   // An unsigned number above 2^63 stays too large: v.size() - 1 of an empty v is no index from the end. Does not
@@ -77,25 +82,30 @@ class Value {
  public:
   // Refers to nothing: valid() is false, and every other call throws Error. A Value that was moved from is the same.
   Value() = default;
+  // For the library's own layers.
   Value(std::shared_ptr<GraphData> graph, int node, int output, std::shared_ptr<EagerStorage> eager = nullptr)
       : graph_(std::move(graph)), node_(node), output_(output), eager_(std::move(eager)) {}
 
-  bool valid() const { return graph_ != nullptr; }
+  bool valid() const { return graph_ != nullptr; }  // whether it refers to an output
+  // @{
   // The dtype and shape. Dimensions whose size depends on an open dimension of an input are open.
   TensorType type(Where where = Where::current()) const;
   DType dtype(Where where = Where::current()) const { return type(where).dtype; }
   Shape shape(Where where = Where::current()) const { return type(where).shape; }
+  // @}
 
   // x[i] is without the first axis: element i of it, from the end if i is negative. x[{a, b}] keeps the axis: its
   // elements from a up to b, as slice() counts them; to_end is an end, too. The results are copies. Throws Error for an
   // element that is not there. On an open axis, whose size is not known, i is 0 or -1; gather() takes any.
   Value operator[](const Index& index) const;
 
+  // @{
   // For the library's own layers.
   const std::shared_ptr<GraphData>& graph() const { return graph_; }
   int node() const { return node_; }
   int output() const { return output_; }
   const std::shared_ptr<EagerStorage>& eager() const { return eager_; }
+  // @}
 
  private:
   std::shared_ptr<GraphData> graph_;
@@ -116,8 +126,10 @@ class Variable {
   // that is not UTF-8, which no checkpoint could hold.
   explicit Variable(std::string name, Tensor initial, Where where = Where::current());
 
-  bool valid() const { return data_ != nullptr; }
+  bool valid() const { return data_ != nullptr; }  // whether it refers to a state
+  // The name with its scopes, "layer3/w". Valid as long as a handle to the state exists, as is the type.
   const std::string& name(Where where = Where::current()) const;
+  // The dtype and shape, which never change.
   const TensorType& type(Where where = Where::current()) const;
   // Waits for the programs that use the Variable and returns a copy of its data. Throws Error if the device is lost; if
   // a commit broke off and left the Variable half-written (see Program); and, once, for a failed step that would have
@@ -128,7 +140,8 @@ class Variable {
   // type.
   void write(const Tensor& tensor, Where where = Where::current());
 
-  const std::shared_ptr<VariableData>& data() const { return data_; }
+  const std::shared_ptr<VariableData>& data() const { return data_; }  // for the library's own layers
+  // Whether both refer to the same state, whatever its value is.
   friend bool operator==(const Variable& a, const Variable& b) { return a.data_ == b.data_; }
 
  private:
@@ -143,6 +156,8 @@ class Variable {
 // dtype's range, an integer that a double cannot hold exactly. Remembers the user's line for errors.
 class Arg {
  public:
+  // @{
+  // Implicit: ops take Values, Variables and numbers. Integers that a double cannot hold exactly throw Error.
   Arg(Value value, Where where = Where::current());                                  // NOLINT: implicit, as are
   Arg(Variable variable, Where where = Where::current());                            // NOLINT: all of these
   Arg(double number, Where where = Where::current());                                // NOLINT
@@ -151,16 +166,20 @@ class Arg {
   Arg(T number, Where where = Where::current()) : Arg(exactly(number, where), where) {  // NOLINT
     is_bool_ = std::same_as<T, bool>;
   }
-  // Out of line: inlined into users' code, g++ 12 warns of the variant's unused members.
+  // @}
+  // @{
+  // Copies share what the Arg refers to. Out of line: inlined into users' code, g++ 12 warns of the variant's unused
+  // members.
   Arg(const Arg&);
   Arg(Arg&&) noexcept;
   Arg& operator=(const Arg&);
   Arg& operator=(Arg&&) noexcept;
   ~Arg();
+  // @}
 
-  const std::variant<Value, Variable, double>& content() const { return content_; }
-  const Where& where() const { return where_; }
-  bool is_bool() const { return is_bool_; }  // made of true or false
+  const std::variant<Value, Variable, double>& content() const { return content_; }  // the operand as it was given
+  const Where& where() const { return where_; }                                      // the user's line
+  bool is_bool() const { return is_bool_; }                                          // made of true or false
 
  private:
   // Throw Error unless the double is the same number.
@@ -186,13 +205,18 @@ std::vector<Arg> operands(std::span<const Value> values, const Where& where);
 // One dimension of an input: a fixed size, or open, which means that the size comes with each write(). The graph is
 // built with an example of the size, which all ops must accept. dim(x, d) gives the actual size as a Value.
 struct Dim {
-  std::int64_t size = 0;
-  bool is_open = false;
-  Bucket bucket{};                  // rule by which the sizes of an open dimension are rounded up
+  std::int64_t size = 0;  // the fixed size; of an open dimension, the example
+  bool is_open = false;   // whether the size comes with each write()
+  Bucket bucket{};        // rule by which the sizes of an open dimension are rounded up
+  // @{
+  // A fixed size. Implicit, for {32, 784}.
   Dim(std::int64_t n) : size(n) {}  // NOLINT: implicit
   Dim(int n) : size(n) {}           // NOLINT: implicit
+  // @}
+  // A fixed size, or an example; see open().
   Dim(std::int64_t n, bool open) : size(n), is_open(open) {}
 };
+// An open dimension, of every size; `example` is one that all ops accept.
 inline Dim open(std::int64_t example) { return Dim(example, true); }
 // An open dimension of an input whose sizes are rounded up by a rule. write() takes data of any size and pads it with
 // zeros to the next size of the rule, which is the size that ops and outputs have: a hundred lengths of text become the
@@ -208,6 +232,7 @@ inline Dim open(std::int64_t example, Bucket bucket) {
   return dim;
 }
 
+// Options of Graph::record().
 struct RecordOptions {
   // The number of values that are kept until they are read, rounded up to a power of two; at most kMaxRecordCapacity,
   // divided by the elements of a value. Further values overwrite the oldest ones. Each element takes 8 bytes of host
@@ -215,10 +240,10 @@ struct RecordOptions {
   // MiB, unless that is less than 16 values of each.
   std::int64_t capacity = 0;
 };
-constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;
-constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;
-constexpr std::int64_t kMaxRecordElements = 4096;  // elements of one value
-constexpr std::size_t kMaxStops = 8;               // conditions of Graph::stop_when()
+constexpr std::int64_t kRecordCapacity = std::int64_t{1} << 16;     // most values for a RecordOptions::capacity of 0
+constexpr std::int64_t kMaxRecordCapacity = std::int64_t{1} << 30;  // elements of all values that a record keeps
+constexpr std::int64_t kMaxRecordElements = 4096;                   // elements of one value
+constexpr std::size_t kMaxStops = 8;                                // conditions of Graph::stop_when()
 
 // A computation under construction. Used by one thread at a time. compile() takes a snapshot: nodes that are added
 // later are not part of the compiled Program. Every call on a Graph that was moved from throws Error.
@@ -231,16 +256,20 @@ class Graph {
   Graph();
   explicit Graph(std::shared_ptr<GraphData> data) : data_(std::move(data)) {}  // another handle to the same graph
 
+  // @{
   // Adds an input: data given by Program::write(), the same for every step of a run. Dimensions that are open in
   // `shape` are open here, too. Throws Error for a negative size.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
+  // @}
+  // @{
   // Adds a feed: data given by Program::write(), one slice of this shape for each step of a run. Throws Error as
-  // input() does.
+  // input() does, and for a dimension with a bucket.
   Value feed(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   Value feed(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
   Value feed(std::string name, DType dtype, const Shape& shape, Where where = Where::current());
+  // @}
   // Adds a constant, whose data become part of the graph.
   Value constant(Tensor tensor, Where where = Where::current());
   // The Variable's value at the start of the step, or the Value assigned to it. Throws Error behind the optimizer that
@@ -279,7 +308,7 @@ class Graph {
   // Program::output(value).
   void output(std::string name, Arg value);
 
-  const std::shared_ptr<GraphData>& data() const { return data_; }
+  const std::shared_ptr<GraphData>& data() const { return data_; }  // for the library's own layers
 
  private:
   std::shared_ptr<GraphData> data_;

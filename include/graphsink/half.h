@@ -38,7 +38,7 @@ constexpr float nearly(T x) {
 
 // IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits; the largest is 65504.
 struct half {
-  std::uint16_t bits;
+  std::uint16_t bits;  // sign, exponent and mantissa, from the highest bit on
 
   half() = default;
   // The nearest half, ties to even; infinite from 65520 on; any NaN becomes 0x7fff.
@@ -46,6 +46,7 @@ struct half {
   requires std::is_arithmetic_v<T>
   constexpr explicit half(T x) : bits(round(nearly(x))) {}
 
+  // The same number, denormal ones too.
   constexpr operator float() const {  // NOLINT: implicit, as it is exact
     std::uint32_t sign = (bits & 0x8000u) << 16, rest = (bits & 0x7fffu) << 13;
     if (rest >= 0x0f800000u) return std::bit_cast<float>(sign | 0x70000000u | rest);  // infinite or NaN
@@ -72,7 +73,7 @@ struct half {
 
 // The upper half of a float: 1 sign, 8 exponent and 7 mantissa bits.
 struct bfloat16 {
-  std::uint16_t bits;
+  std::uint16_t bits;  // sign, exponent and mantissa, from the highest bit on
 
   bfloat16() = default;
   // The nearest bfloat16, ties to even; any NaN becomes 0x7fff.
@@ -80,6 +81,7 @@ struct bfloat16 {
   requires std::is_arithmetic_v<T>
   constexpr explicit bfloat16(T x) : bits(round(nearly(x))) {}
 
+  // The same number; a NaN keeps its bits.
   constexpr operator float() const {  // NOLINT: implicit, as it is exact
     return std::bit_cast<float>(std::uint32_t{bits} << 16);
   }

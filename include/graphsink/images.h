@@ -22,15 +22,15 @@ struct ImageOptions {
   // Grey (1), RGB (3) or RGBA (4), into which each image is converted: transparency is dropped, grey is 0.299 red +
   // 0.587 green + 0.114 blue, and what has no alpha is opaque. 0: 1 if the first image is grey, otherwise 3.
   std::int64_t channels = 0;
-  // Size in pixels. 0: that of the first image.
-  std::int64_t height = 0, width = 0;
+  std::int64_t height = 0;  // height in pixels; 0: that of the first image
+  std::int64_t width = 0;   // width in pixels; 0: likewise
   // Whether images of another size are scaled to this one, each axis for itself, by linear interpolation with a filter
   // as wide as a pixel of the result where they shrink; otherwise they are refused.
   bool is_resized = false;
   bool is_scaled = true;                             // images are f32 in [0, 1], each byte divided by 255; otherwise u8
   std::int64_t most_pixels = std::int64_t{1} << 26;  // a larger image is refused before it is decoded
-  std::string image = "image";                       // names of the two fields
-  std::string label = "label";
+  std::string image = "image";                       // name of the field of images
+  std::string label = "label";                       // name of the field of labels
 };
 
 // A Source of images that lie in a folder for each class.
@@ -41,6 +41,7 @@ class ImageFolderSource : public Source {
   const std::vector<std::string>& classes() const noexcept { return classes_; }
 
  protected:
+  // Parameters as those of Source, and what classes() returns.
   ImageFolderSource(std::int64_t size, std::vector<Field> fields, std::vector<std::string> classes, Where where)
       : Source(size, std::move(fields), where), classes_(std::move(classes)) {}
 

@@ -29,9 +29,8 @@ inline LaunchSize launch_size(std::int64_t items) {
   return {{static_cast<unsigned>(blocks), 1, 1}, {static_cast<unsigned>(threads), 1, 1}};
 }
 
-// CUDA loads a kernel at its first use, which must not fall into a capture. OpDef::prepare of an op that launches these
-// kernels and has nothing else to prepare is load_kernels<my_kernel<float>, my_kernel<double>>. Throws Error if the
-// program was not built for this GPU.
+// CUDA loads a kernel at its first use, which must not fall into a capture: OpDef::prepare loads it with this. Does
+// nothing if the CPU body will run. Throws Error if the program was not built for this GPU.
 template <class... P>
 void load_kernel([[maybe_unused]] const PrepareArgs& p, [[maybe_unused]] void (*kernel)(P...)) {
 #ifdef GRAPHSINK_CAN_LAUNCH
@@ -46,6 +45,8 @@ void load_kernel([[maybe_unused]] const PrepareArgs& p, [[maybe_unused]] void (*
   }
 #endif
 }
+// OpDef::prepare of an op that launches these kernels and has nothing else to prepare:
+// load_kernels<my_kernel<float>, my_kernel<double>>. Throws Error as load_kernel() does.
 template <auto... kernels>
 Prepared load_kernels(const PrepareArgs& p) {
   (load_kernel(p, kernels), ...);
@@ -101,6 +102,7 @@ inline void fail_step(const CpuArgs& a, int node, StepError error, std::int64_t 
   step->error = error;
   step->error_index = index;
 }
+// The same for the node of the body.
 inline void fail_step(const CpuArgs& a, StepError error, std::int64_t index) { fail_step(a, a.id(), error, index); }
 
 #if defined(GRAPHSINK_CAN_LAUNCH) || defined(GRAPHSINK_HOST_KERNELS)

@@ -31,10 +31,13 @@ concept HasKey = requires(const T& value) {
 // that are neither strings nor ranges allocates no memory.
 class Key {
  public:
-  Key() = default;
+  Key() = default;  // no parts
+  // A key of these parts, in their order. Explicit for one part.
   template <class... Parts>
   requires(sizeof...(Parts) > 0) explicit(sizeof...(Parts) == 1) Key(const Parts&... parts) { (add(parts), ...); }
 
+  // Appends a part and returns *this. A range is one part, with its length; so is a key. Does not compile for a type
+  // that is none of those above: a float, say, for which std::bit_cast<std::uint32_t>(x) may stand.
   template <class T>
   Key& add(const T& part) {
     if constexpr (std::is_same_v<T, Key>) {
@@ -66,8 +69,11 @@ class Key {
     return *this;
   }
 
+  // @{
+  // Keys are equal if all their parts are. The order is for maps: it is not that of the parts' values.
   friend bool operator==(const Key& a, const Key& b) { return (a <=> b) == 0; }
   friend std::strong_ordering operator<=>(const Key& a, const Key& b);
+  // @}
 
  private:
   friend std::string to_string(const Key&);

@@ -15,10 +15,10 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // An IDX file of unsigned bytes (http://yann.lecun.com/exdb/mnist/: magic 0x000008RR, RR dimensions, big-endian
 // sizes), gzipped or not.
 struct IdxFile {
-  Shape shape;
+  Shape shape;                      // sizes that the header gives
   std::vector<std::uint8_t> bytes;  // row-major
 };
-inline constexpr std::size_t kMostIdxBytes = std::size_t{1} << 30;
+inline constexpr std::size_t kMostIdxBytes = std::size_t{1} << 30;  // limit of read_idx(), unless another is given
 // Throws Error naming the file for one that cannot be opened, is truncated, damaged, too long, empty, of another
 // element type, or of more than `maximum` elements. Memory follows the data that is there, not the sizes that the
 // header claims; but a small gzipped file may hold a thousand times its size.
@@ -27,8 +27,8 @@ IdxFile read_idx(const std::filesystem::path& path, std::size_t maximum = kMostI
 
 // Images as f32 [n, rows * columns] in [0, 1] and their labels i32 [n].
 struct Digits {
-  Tensor images;
-  Tensor labels;
+  Tensor images;       // f32 [n, rows * columns], from 0 to 1
+  Tensor labels;       // i32 [n], from 0 to 9
   std::string source;  // "t10k-images-idx3-ubyte.gz", or "seeded digits"
 };
 // Reads t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in `directory`, or the same with .gz. Throws Error naming the
@@ -48,7 +48,7 @@ struct Text {
   // Throws Error for a token outside the vocabulary.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
 };
-inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 28;
+inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 28;  // limit of read_text(), unless another is given
 // Reads a file, gzipped or not; takes up to about 6 bytes of memory for each of the text. Throws Error naming the file
 // if it cannot be read, or if the text, unpacked, has fewer than `minimum` or more than `maximum` bytes.
 Text read_text(const std::filesystem::path& path, std::size_t minimum = 256, std::size_t maximum = kMostTextBytes,

@@ -14,16 +14,16 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 // One value and its memory.
 struct ValueMemory {
-  std::string name;  // "matmul", "variable \"w1\"", "feed \"x\"", "constant"
-  TensorType type;   // type of the value; for a feed, of one slice
-  std::size_t bytes = 0;
-  Where where;  // the user's line; line() is 0 for Variables
+  std::string name;       // "matmul", "variable \"w1\"", "feed \"x\"", "constant"
+  TensorType type;        // type of the value; for a feed, of one slice
+  std::size_t bytes = 0;  // memory that it takes, rounded up as below; for a feed, that of all slices
+  Where where;            // the user's line; line() is 0 for Variables
 };
 
 // Bytes by purpose. Every block is rounded up to 256. The first group is memory of the device, the second is pinned
 // memory of the host. On the CPU both are memory of the host.
 struct MemoryReport {
-  DeviceId device;
+  DeviceId device;             // the program's target
   std::size_t arena = 0;       // one block for all values that a step computes; they share it over time
   std::size_t variables = 0;   // all Variables of the program: parameters, states of optimizers and others
   std::size_t inputs = 0;      // data of inputs
@@ -49,7 +49,9 @@ struct MemoryReport {
   // The ten largest values, the largest first; of equal ones, the one that is computed first.
   std::vector<ValueMemory> largest;
 
+  // Sum of the memory of the device.
   std::size_t device_bytes() const { return arena + variables + inputs + feeds + constants + workspaces + control; }
+  // Sum of the memory of the host.
   std::size_t host_bytes() const { return records + host_arena + invariant_copies + staging + status; }
 };
 

@@ -38,6 +38,7 @@ enum class Mode : std::uint8_t {
 using enum Mode;  // gs::sink
 inline constexpr Mode interactive = interactive_serial;
 
+// For programs that try or test each of them.
 inline constexpr Mode kAllModes[] = {
     interactive_serial, interactive_parallel, split_serial, split_parallel, sink, split_sink, automatic};
 
