@@ -12,7 +12,7 @@ namespace GRAPHSINK_PUBLIC graphsink {
 // captured graphs.
 struct Counters {
   std::uint64_t api_calls = 0;       // CUDA calls; on the CPU: pushes to a device queue
-  std::uint64_t graph_launches = 0;  // launches of captured graphs, of one step or of several
+  std::uint64_t graph_launches = 0;  // launches of captured graphs: of a step, a part of one, or several
   // Issued one by one or as nodes of a launch. A library's product issued op by op is one, however many kernels it has;
   // a launch counts what its graph holds, which may be more.
   std::uint64_t kernels = 0;

@@ -74,7 +74,7 @@ struct LoaderReport {
   double waited_seconds = 0;    // time that next() waited for data, or read them itself
   double read_seconds = 0;      // time of all workers together in Source::read()
   double prepared_seconds = 0;  // the same in `prepare`
-  int workers = 0;              // LoaderOptions::workers
+  int workers = 0;              // threads that read, as the options say
   // Why fewer launches than LoaderOptions::ahead were prepared ahead, the last time that this was so; or "".
   std::string obstacle{};
 };

@@ -10,8 +10,8 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// A warning tells of what goes on all the same, if more slowly; an error of what was left undone, such as a release of
-// memory.
+// An error is that a destroyed program keeps its memory, because the device may still be using it; all else is a
+// warning.
 enum class LogLevel : std::uint8_t { warning, error };
 
 // Takes a message, one line without an end of line, whose control characters are escaped as in an Error; the view is
