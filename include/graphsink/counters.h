@@ -66,7 +66,8 @@ struct Counters {
   }
 };
 
-// Which of a program's captured graphs: the one that runs one step, or the one that runs several.
+// Which of a program's captured graphs: the one that runs one step, or the one that runs several. If there are several
+// of the latter kind, because they are unrolled (PlanSummary::unrolled_steps), it is the one with the most steps.
 enum class LaunchOf : std::uint8_t { one_step, several_steps };
 
 // Contents of one captured graph. For loops over steps, the body counts once.

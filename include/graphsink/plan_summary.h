@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,12 @@ struct Reason {
 // Result of Program::plan(). Program::explain_json() has all that the planner decided.
 struct PlanSummary {
   bool sinks_whole = false;      // the whole step is one launch
-  bool loop_over_steps = false;  // a run of several steps is one launch; if not, each step takes launches_per_step
+  bool loop_over_steps = false;  // a run of several steps is one launch
+  // The most steps of a launch that holds the nodes of a step once for each step, because collectives of NCCL may not
+  // stand in a loop: a power of two, as Limits::unrolled_nodes allows. A run takes a launch for each power of two that
+  // its number of steps is a sum of. 0: there are no such launches, and unless loop_over_steps is set, each step takes
+  // launches_per_step.
+  std::int64_t unrolled_steps = 0;
   // Launches for a run of one step in mode sink, once it is captured, without those of bodies that the host drives.
   std::size_t launches_per_step = 0;
   std::size_t islands = 0;      // sets of tasks of which each is one launch, or is issued by the host

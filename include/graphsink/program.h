@@ -103,7 +103,10 @@ class Program {
   //   sinks_whole             whether the step is one launch
   //   launches_per_step       launches for a run of one step in mode sink, once it is captured, without those of bodies
   //                           that the host drives
-  //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step
+  //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step,
+  //                           or, where there are some, unrolled_steps say what a launch holds
+  //   unrolled_steps          only where collectives of NCCL keep the steps out of a loop: the most steps of a launch
+  //                           that holds their nodes once for each step; 1 where Limits::unrolled_nodes has no room
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
   //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,

@@ -104,6 +104,7 @@ HD void tell_failure(Progress* progress, const StepState* step) {
   put(progress->error_index, step->error_index);
   put(progress->size_node, step->size_node);
   put(progress->size, step->size);
+  put(progress->slice, step->slice);
   tell_host(&progress->failed, 1);
 }
 
@@ -128,8 +129,8 @@ HD void end_of_step(StepState* step, const Stops& stops, Progress* progress) {
     ++step->step;
     tell_host(&progress->records, ++step->records);
   }
-  if (ok == 0 || stops_here) tell_failure(progress, step);
   ++step->slice;
+  if (ok == 0 || stops_here) tell_failure(progress, step);
   step->more = ok != 0 && !stops_here && step->slice < step->end_slice;
   tell_time(step, ok);
 }

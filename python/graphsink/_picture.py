@@ -18,6 +18,8 @@ def html_of(explained: str) -> str:
     whole = "the whole step is one launch" if plan["sinks_whole"] else f"{plan['launches_per_step']} launches a step"
     if plan["loop_over_steps"]:
         whole += ", and so are several steps"
+    elif plan.get("unrolled_steps", 0) > 1:
+        whole += f", and so are up to {plan['unrolled_steps']} steps"
     reasons = "".join(_reason(reason) for reason in plan["reasons"])
     return (f'<div style="font-family:sans-serif;font-size:13px"><b>{html.escape(plan["target"])}</b>: {plan["nodes"]} nodes, '
             f"{whole}<div>{islands}</div>{reasons}</div>")

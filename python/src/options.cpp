@@ -56,18 +56,22 @@ void bind_options(nb::module_& m) {
   nb::class_<Limits>(m, "Limits", "Bounds of the memory and the patience that a program takes.")
       .def(
           "__init__",
-          [](Limits* self, std::int64_t host_op_patience, std::size_t shape_cache_bytes,
-             std::size_t shape_cache_shapes) {
-            new (self) Limits{std::chrono::milliseconds(host_op_patience), shape_cache_bytes, shape_cache_shapes};
+          [](Limits* self, std::int64_t host_op_patience, std::size_t shape_cache_bytes, std::size_t shape_cache_shapes,
+             std::size_t unrolled_nodes) {
+            new (self) Limits{std::chrono::milliseconds(host_op_patience), shape_cache_bytes, shape_cache_shapes,
+                              unrolled_nodes};
           },
           nb::kw_only(), nb::arg("host_op_patience") = Limits{}.host_op_patience.count(),
           nb::arg("shape_cache_bytes") = Limits{}.shape_cache_bytes,
           nb::arg("shape_cache_shapes") = Limits{}.shape_cache_shapes,
+          nb::arg("unrolled_nodes") = Limits{}.unrolled_nodes,
           "host_op_patience: milliseconds after which a warning is logged about an op that runs on the host, 0 for "
-          "never. shape_cache_bytes, shape_cache_shapes: what the plans and captured graphs of input shapes may take.")
+          "never. shape_cache_bytes, shape_cache_shapes: what the plans and captured graphs of input shapes may take. "
+          "unrolled_nodes: nodes of a launch of several steps whose collectives NCCL moves.")
       .def_prop_ro("host_op_patience", [](const Limits& l) { return l.host_op_patience.count(); })
       .def_ro("shape_cache_bytes", &Limits::shape_cache_bytes)
-      .def_ro("shape_cache_shapes", &Limits::shape_cache_shapes);
+      .def_ro("shape_cache_shapes", &Limits::shape_cache_shapes)
+      .def_ro("unrolled_nodes", &Limits::unrolled_nodes);
   nb::class_<Guards>(m, "Guards", "Checks that search for mistakes in ops and in this library. All are slow.")
       .def(
           "__init__",

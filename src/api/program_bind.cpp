@@ -18,6 +18,7 @@ Plan Program::Impl::make_current_plan() const {
   options.default_placement = options_.default_placement;
   options.fuse = options_.tuning.fuse;
   options.programmatic_launch = options_.tuning.programmatic_launch;
+  options.unrolled_nodes = options_.limits.unrolled_nodes;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());
   // The passes only read the snapshot of the graph. `view` does not own it.
@@ -76,7 +77,7 @@ void Program::Impl::watch_host_ops() {
   try {
     watch_.emplace(running_calls_, runner_.launches(), std::move(loops),
                    is_asked ? options_.limits.host_op_patience : std::chrono::milliseconds(0), log_,
-                   WatchedRanks{rank_wait_, &status_.progress().records});
+                   WatchedRanks{rank_wait_, &status_.progress()});
   } catch (const std::system_error& e) {
     log_.warn(
         {"nobody watches ops on the host, loops and waits for other ranks, there is no thread for it: ", e.what()});

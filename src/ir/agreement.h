@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "graphsink/attrs.h"
@@ -33,9 +34,9 @@ struct Agreement {
 class RankWait {
  public:
   virtual ~RankWait() = default;
-  // Whether the ranks have captured the step, all of them; each calls it when it has tried. Waits for them. Throws
-  // Error if one does not come.
-  virtual bool have_captured(bool has_captured) const = 0;
+  // Exchanges texts about captures: returns those of all ranks, in their order. All of them call it as often. Waits for
+  // them. Throws Error if one does not come.
+  virtual std::vector<std::string> about_capture(const std::string& mine) const = 0;
   // How long a step waits for the other ranks.
   virtual std::chrono::nanoseconds patience() const = 0;
   // For a thread that sees that a step has not ended in time. Its collectives end, with anything as their results.

@@ -248,7 +248,9 @@ struct Plan {
   std::size_t host_arena_bytes = 0;  // bytes of values; workspaces of ops on the host come on top (PlanFacts)
   std::size_t host_invariant_bytes = 0;
   std::size_t value_bytes = 0;  // sum of all arena buffers of devices: what they would take if they shared no memory
-  bool loop_over_steps = true;  // several steps can be one launch
+  bool loop_over_steps = true;  // several steps can be one launch, as a loop
+  // The most steps of a launch in which the tasks of a step stand once for each step: a power of two; 0: there is none.
+  std::int64_t unrolled_steps = 0;
   FusionReport fusion;
   AvoidedCopies avoided_copies;
   ProgrammaticReport programmatic;
@@ -269,6 +271,7 @@ struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // see Tuning::fuse
   bool programmatic_launch = false;       // see Tuning::programmatic_launch
+  std::size_t unrolled_nodes = 8192;      // see Limits::unrolled_nodes
   Placement default_placement{};          // placement of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets
 };

@@ -81,6 +81,7 @@ struct Progress {
   std::int64_t error_index = 0;
   std::int32_t size_node = -1;
   std::int64_t size = 0;
+  std::int32_t slice = 0;  // that follows the last step that failed: it changes while the steps of a launch fail
 };
 struct EndAttrs {
   std::vector<std::int64_t> capacities;  // by record: capacity of its ring, a power of two

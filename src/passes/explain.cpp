@@ -243,6 +243,9 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   if (!plan.split_islands.empty())
     text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
   text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
+  if (plan.unrolled_steps > 1)
+    text += "up to " + std::to_string(plan.unrolled_steps) +
+            " steps a launch, unrolled, because collectives of NCCL may not stand in a loop body\n";
   text += exchanges_text(plan) + copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)
     text += "fused: " + std::to_string(plan.fusion.ops) + " ops in " + count_text(plan.fusion.nodes, "node") + "; " +

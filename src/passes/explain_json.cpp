@@ -63,6 +63,7 @@ class Writer {
       json_.member("sinks_whole", sinks_whole(plan_));
       json_.member("launches_per_step", launches_per_step(plan_.islands));
       json_.member("loop_over_steps", plan_.loop_over_steps);
+      if (plan_.unrolled_steps > 0) json_.member("unrolled_steps", plan_.unrolled_steps);
       const TaskCounts counts = count_tasks(plan_);
       json_.member("nodes", counts.nodes);
       json_.member("host_nodes", counts.host_nodes);

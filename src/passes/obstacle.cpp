@@ -1,5 +1,7 @@
 #include "passes/obstacle.h"
 
+#include "base/at.h"
+
 namespace graphsink {
 
 Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, bool on_host) {
@@ -15,6 +17,17 @@ Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, 
           traits.capturable ? "is declared as not allowed in the body of a conditional node"
                             : "is declared as not capturable",
           "give it a CUDA body that only launches kernels, or move it out of the loop or branch"};
+}
+
+Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
+  if (task.kind == TaskKind::call) {
+    const PlanNode& node = plan.nodes[at(task.node)];
+    return obstacle_of(plan.target(), *node.op, node.where, node.on_host);
+  }
+  for (int sequence : task.bodies)
+    for (const Task& inner : plan.tasks_of(sequence))
+      if (Obstacle obstacle = obstacle_in_body(plan, inner); obstacle.op) return obstacle;
+  return {};
 }
 
 std::string rule_text(const Obstacle& obstacle) {

@@ -19,6 +19,9 @@ struct Obstacle {
 // separate memory.
 Obstacle obstacle_of(const Target& target, const OpDef& op, const Where& where, bool on_host);
 
+// Returns the first obstacle that the task is, or that stands in its bodies.
+Obstacle obstacle_in_body(const Plan& plan, const Task& task);
+
 // Returns the traits that limit which launches can hold the node. A CPU body becomes a host node in a launch, so the
 // traits of its op do not matter.
 inline OpTraits launch_traits(const Target& target, const OpDef& op, bool on_host) {

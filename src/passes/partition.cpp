@@ -11,18 +11,6 @@
 namespace graphsink {
 namespace {
 
-// The first node in the bodies of a task, or the task itself, that the body of a conditional node cannot hold.
-Obstacle obstacle_in_body(const Plan& plan, const Task& task) {
-  if (task.kind == TaskKind::call) {
-    const PlanNode& node = plan.nodes[at(task.node)];
-    return obstacle_of(plan.target(), *node.op, node.where, node.on_host);
-  }
-  for (int sequence : task.bodies)
-    for (const Task& inner : plan.tasks_of(sequence))
-      if (Obstacle obstacle = obstacle_in_body(plan, inner); obstacle.op) return obstacle;
-  return {};
-}
-
 // Why a loop whose body cannot be a conditional node is not unrolled either.
 std::string not_unrolled(const PlanControl& loop) {
   if (loop.iterations < 0) return "; how often it runs is not known when the plan is made";
@@ -195,23 +183,20 @@ void divide_bodies(Plan& plan, const Task& task, std::vector<bool>& sinks) {
   }
 }
 
-// Decides which tasks each launch holds, and thus the final order of the schedule. Returns the first obstacle to
-// looping over steps within a launch.
-Obstacle make_islands(Plan& plan) {
+// Decides which tasks each launch holds, and thus the final order of the schedule.
+void make_islands(Plan& plan) {
   std::vector<bool> sinks(plan.tasks.size());
-  Obstacle obstacle;
   for (int id : plan.sequences[0].tasks) {
     const Task& task = plan.tasks[at(id)];
     sinks[at(id)] = can_sink(plan, task);
     if (!sinks[at(id)]) divide_bodies(plan, task, sinks);
-    if (!obstacle.op) obstacle = obstacle_in_body(plan, task);
   }
   std::vector<int>& schedule = plan.sequences[0].tasks;
   auto is_sunk = [&](int id) { return sinks[at(id)]; };
   Grouping grouping(plan, 0, sinks);
   if (grouping.is_uniform()) {
     plan.islands = runs_of(schedule, is_sunk);
-    return obstacle;
+    return;
   }
   const Dependencies deps = dependencies(plan);
   const int commit = first_commit_task(plan);
@@ -231,35 +216,15 @@ Obstacle make_islands(Plan& plan) {
   divide_at_host_ops(plan, deps, commit, has_streams);
   schedule.clear();
   for (const Island& island : plan.islands) schedule.insert(schedule.end(), island.tasks.begin(), island.tasks.end());
-  return obstacle;
 }
 
 }  // namespace
 
 void partition(Plan& plan) {
   if (advance_exchanges(plan)) Numbering(plan).run();
-  Obstacle obstacle = make_islands(plan);
+  make_islands(plan);
   Numbering(plan).run();
   plan.split_islands = split_islands(plan);
-  bool is_on_one_device = used_further_devices(plan).empty();
-  plan.loop_over_steps =
-      sinks_whole(plan) && plan.target().conditional_nodes && is_on_one_device && obstacle.op == nullptr;
-  if (sinks_whole(plan) && !plan.target().conditional_nodes) {
-    plan.reasons.push_back({"several steps take several launches", Where(), "this driver has no conditional nodes",
-                            "one launch for each step", "use a driver of CUDA 12.8 or newer"});
-  } else if (sinks_whole(plan) && !is_on_one_device) {
-    plan.reasons.push_back({"several steps take several launches", Where(),
-                            "the step runs on several devices, and a loop in a launch stays on one",
-                            "one launch for each step", "remove the placements on_device(1) and so on"});
-  } else if (sinks_whole(plan) && obstacle.op && obstacle.is_on_host) {
-    plan.reasons.push_back({"several steps take several launches", Where(),
-                            "the step holds host nodes, and a loop in a launch may not", "one launch for each step",
-                            "give every op a CUDA body"});
-  } else if (sinks_whole(plan) && obstacle.op) {
-    plan.reasons.push_back({"several steps take several launches", obstacle.where,
-                            std::string(obstacle.op->name) + " " + obstacle.why, "one launch for each step",
-                            "give it a CUDA body that only launches kernels"});
-  }
 }
 
 }  // namespace graphsink

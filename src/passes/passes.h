@@ -33,6 +33,10 @@ int add_task(Plan& plan, int sequence, Task task);
 // ascend along the schedule. The passes behind it rely on that order of ids.
 void partition(Plan& plan);
 
+// Decides how runs of several steps are launched: as a loop, as launches with up to `most_nodes` tasks, or step by
+// step, for which the plan gets the reason.
+void launch_several_steps(Plan& plan, std::size_t most_nodes);
+
 // Gives each task of the schedule a stream and the streams it must wait for.
 void assign_streams(Plan& plan);
 

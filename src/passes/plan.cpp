@@ -125,6 +125,7 @@ Plan make_plan(const Graph& graph, const Target& target, const SystemOps& system
   coalesce_copies(plan);
   add_costs(plan);
   partition(plan);
+  launch_several_steps(plan, options.unrolled_nodes);
   assign_streams(plan);
   if (options.programmatic_launch) choose_programmatic_launches(plan);
   refuse_overflow(plan);

@@ -8,6 +8,7 @@ PlanSummary summary(const Plan& plan, const PlanFacts& facts) {
   PlanSummary result;
   result.sinks_whole = sinks_whole(plan);
   result.loop_over_steps = plan.loop_over_steps;
+  result.unrolled_steps = plan.unrolled_steps;
   result.launches_per_step = launches_per_step(plan.islands);
   result.islands = plan.islands.size();
   result.nodes = counts.nodes;

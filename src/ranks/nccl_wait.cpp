@@ -23,9 +23,8 @@ class NcclWait : public RankWait {
     if (more > 0) step_ += " and " + std::to_string(more) + (more == 1 ? " further one" : " further ones");
   }
 
-  bool have_captured(bool has_captured) const override {
-    const std::vector<std::string> all = all_.all_texts(has_captured ? "1" : "0", {"capture", first().where});
-    return std::find(all.begin(), all.end(), "0") == all.end();
+  std::vector<std::string> about_capture(const std::string& mine) const override {
+    return all_.all_texts(mine, {"capture", first().where});
   }
   std::chrono::nanoseconds patience() const override {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));

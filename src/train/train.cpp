@@ -72,6 +72,13 @@ struct Issued {
   LoaderPosition position;  // position of its first batch
 };
 
+// TrainOptions::steps_per_launch. Where ranks exchange values on a device it is not found by measurement: they have to
+// launch alike, and each would measure something else.
+std::int64_t steps_of_launch(const Program& program, std::int64_t asked) {
+  constexpr std::int64_t kOfRanks = 16;
+  return asked == 0 && program.plan().unrolled_steps > 0 ? kOfRanks : asked;
+}
+
 class Training {
  public:
   Training(Program& program, Loader& loader, const TrainOptions& options, const Where& where)
@@ -80,7 +87,7 @@ class Training {
         options_(options),
         where_(where),
         log_(options.log),
-        size_(options.steps_per_launch, options.longest_launch),
+        size_(steps_of_launch(program, options.steps_per_launch), options.longest_launch),
         interrupt_(options.ends_on_interrupt),
         values_(options.records.size()) {}
 

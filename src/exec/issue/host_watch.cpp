@@ -57,9 +57,12 @@ void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
   const std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
   if (wait == 0 || !ranks_.wait) return;
   const std::uint32_t begun = launches_.taken();
-  const std::uint32_t committed = std::atomic_ref(*const_cast<std::uint32_t*>(ranks_.committed)).load();
-  if (wait != exchanges_.wait || begun != exchanges_.begun || committed != exchanges_.committed) {
-    exchanges_ = {wait, begun, committed, now};
+  auto& progress = const_cast<Progress&>(*ranks_.progress);  // which is only read
+  const std::uint32_t committed = std::atomic_ref(progress.records).load();
+  const std::int32_t failed = std::atomic_ref(progress.slice).load();
+  const bool has_moved = committed != exchanges_.committed || failed != exchanges_.failed;
+  if (wait != exchanges_.wait || begun != exchanges_.begun || has_moved) {
+    exchanges_ = {wait, begun, committed, failed, now};
   } else if (now - exchanges_.since >= ranks_.wait->patience()) {
     ranks_.wait->give_up();
   }

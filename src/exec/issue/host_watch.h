@@ -14,18 +14,19 @@
 #include "device/running_calls.h"
 #include "exec/issue/launch_queue.h"
 #include "ir/agreement.h"
+#include "ir/system_ops.h"
 
 namespace graphsink {
 
-// The ranks of collectives on a device, if there are any, and the steps that were committed so far.
+// The ranks of collectives on a device, if there are any, and how far the steps are.
 struct WatchedRanks {
   std::shared_ptr<const RankWait> wait = nullptr;
-  const std::uint32_t* committed = nullptr;  // written by the device
+  const Progress* progress = nullptr;  // written by the device
 };
 
 // Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
 // for a program with loops, while one of its calls waits and no launch has begun for so long. Gives up the wait for
-// other ranks while one of its calls waits, no launch has begun, and no step was committed as long as their patience
+// other ranks while one of its calls waits, no launch has begun, and no step has ended as long as their patience
 // lasts. `calls`, the nodes in it, and `launches` must outlive it.
 class HostWatch {
  public:
@@ -71,10 +72,12 @@ class HostWatch {
     std::uint32_t begun = 0;
     std::chrono::nanoseconds since{}, reported{};
   } seen_;
-  // Exchanges as they were seen last: the wait, launches that had begun, steps that were committed, and since when.
+  // Exchanges as they were seen last: the wait, launches that had begun, steps that were committed, where the last
+  // failed one was in its launch, and since when.
   struct Exchanges {
     std::int64_t wait = 0;
     std::uint32_t begun = 0, committed = 0;
+    std::int32_t failed = 0;
     std::chrono::nanoseconds since{};
   } exchanges_;
   // Per slot: what was reported last, and how long it had been running then.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/at.h"
 #include "passes/explain.h"
 #include "passes/plan_queries.h"
 
@@ -25,6 +26,8 @@ ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
       chooser(candidates(bound.plan()), begins_interactive) {
   captures.islands.resize(bound.plan().islands.size());
   captures.split_islands.resize(bound.islands_of(split_sink).size());
+  if (bound.plan().unrolled_steps > 1)
+    captures.unrolled.resize(Captures::unrolled_place(bound.plan().unrolled_steps) + 1);
   for (const Sequence& sequence : bound.plan().sequences) captures.bodies.emplace_back(sequence.islands.size());
 }
 
@@ -52,16 +55,26 @@ PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
     const CaptureFailed& why = *slot.failure();
     facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
   };
-  captures.for_each_slot([&](const CaptureSlot& slot) {
-    const bool is_loop = &slot == &captures.loop;
-    add(slot, is_loop ? kStepByStep : kOpByOp, is_loop ? "one launch for each step" : "one launch for each op");
-  });
+  captures.for_each_slot_of_a_step([&](const CaptureSlot& slot) { add(slot, kOpByOp, "one launch for each op"); });
+  add(captures.loop, kStepByStep, "one launch for each step");
+  const auto refused = std::find_if(captures.unrolled.begin(), captures.unrolled.end(),
+                                    [](const CaptureSlot& slot) { return slot.is_refused(); });
+  if (refused != captures.unrolled.end()) add(*refused, kStepByStep, "launches of fewer steps");
+  if (unrolled_steps > 0 && unrolled_steps < plan().unrolled_steps)
+    facts.reasons.push_back({"a launch holds " + std::to_string(unrolled_steps) + " steps at most", Where(),
+                             "another rank has no room for more", "more launches",
+                             "give all ranks the same plan and Limits::unrolled_nodes"});
   return facts;
 }
 
 std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
   const CaptureSlot& loop = captures.loop;
-  if (several_steps) return loop.is_captured() ? std::optional(loop.graph().info()) : std::nullopt;
+  if (several_steps) {
+    if (loop.is_captured()) return loop.graph().info();
+    const auto longest = std::find_if(captures.unrolled.rbegin(), captures.unrolled.rend(),
+                                      [](const CaptureSlot& slot) { return slot.is_captured(); });
+    return longest != captures.unrolled.rend() ? std::optional(longest->graph().info()) : std::nullopt;
+  }
   std::optional<CaptureInfo> sum;
   auto add = [&](const std::vector<CaptureSlot>& slots) {
     for (const CaptureSlot& slot : slots) {
@@ -78,14 +91,19 @@ std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {
   return sum;
 }
 
-void Captures::for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const {
+void Captures::for_each_slot_of_a_step(FunctionRef<void(const CaptureSlot&)> visit) const {
   auto visit_all = [&](const std::vector<CaptureSlot>& slots) {
     for (const CaptureSlot& slot : slots) visit(slot);
   };
   visit_all(islands);
   visit_all(split_islands);
   for (const auto& slots : bodies) visit_all(slots);
+}
+
+void Captures::for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const {
+  for_each_slot_of_a_step(visit);
   visit(loop);
+  for (const CaptureSlot& slot : unrolled) visit(slot);
 }
 
 void Captures::for_each(FunctionRef<void(const CapturedGraph&)> visit) const {

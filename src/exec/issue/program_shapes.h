@@ -1,6 +1,8 @@
 // The plans of a program, one for each set of input shapes, with everything that was made for them.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,8 +29,15 @@ struct Captures {
   std::vector<CaptureSlot> islands, split_islands;
   std::vector<std::vector<CaptureSlot>> bodies;  // per sequence of the plan: of its islands, for all modes that sink
   CaptureSlot loop;                              // many steps in one launch
+  std::vector<CaptureSlot> unrolled;             // [i]: 2^(i+1) steps in one launch; see Plan::unrolled_steps
+
+  // The position in `unrolled` of launches with so many steps: a power of two above 1.
+  static std::size_t unrolled_place(std::int64_t steps) {
+    return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(steps)) - 2);
+  }
 
   std::vector<CaptureSlot>& slots_of(Mode mode) { return mode == split_sink ? split_islands : islands; }
+  void for_each_slot_of_a_step(FunctionRef<void(const CaptureSlot&)> visit) const;  // those of launches of one step
   void for_each_slot(FunctionRef<void(const CaptureSlot&)> visit) const;
   void for_each(FunctionRef<void(const CapturedGraph&)> visit) const;
   bool is_empty() const;
@@ -59,6 +68,7 @@ struct ShapeEntry {
   std::uint64_t last_launch = 0;     // LaunchQueue::pushed() then
   bool is_in_callers_graph = false;  // which the caller may launch at any time: never dropped
   int refused_by_ranks = 0;          // captures that were dropped because a rank had none; equal on all ranks
+  std::int64_t unrolled_steps = 0;   // the least Plan::unrolled_steps of all ranks, once they have captured a step
   Captures captures;                 // made when CapturePolicy says so
   Captures& spares;                  // captures of dropped shapes; the next captures may change them in place
   ModeChooser chooser;               // mode chooser of run(automatic)

@@ -1,12 +1,14 @@
 #include "exec/issue/step_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <exception>
 #include <utility>
 
 #include "base/at.h"
 #include "base/trace.h"
+#include "exec/issue/capture_votes.h"
 #include "ir/agreement.h"
 #include "passes/plan_queries.h"
 
@@ -16,6 +18,25 @@ namespace {
 // Tells whether several steps run as one launch.
 bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
+}
+
+// How many of `steps` steps the next launch holds. All ranks find the same: which captures were refused is equal on
+// all of them.
+std::int64_t next_unrolled(const ShapeEntry& entry, std::int64_t steps) {
+  auto next =
+      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::min(steps, entry.unrolled_steps))));
+  while (next > 1 && entry.captures.unrolled[Captures::unrolled_place(next)].is_refused()) next /= 2;
+  return next;
+}
+
+// Whether a run of `steps` steps needs no further capture.
+bool are_captured(const ShapeEntry& entry, std::int64_t steps) {
+  while (steps > 0) {
+    const std::int64_t next = next_unrolled(entry, steps);
+    if (next > 1 && !entry.captures.unrolled[Captures::unrolled_place(next)].is_captured()) return false;
+    steps -= next;
+  }
+  return true;
 }
 
 double host_ns() {
@@ -76,6 +97,7 @@ void StepRunner::enqueue(ShapeEntry& entry, Stream& callers, std::shared_ptr<voi
 
 bool StepRunner::is_captured(const ShapeEntry& entry, Mode mode, std::int64_t steps) const {
   if (!entry.is_captured(mode)) return false;
+  if (mode == sink && entry.unrolled_steps > 1) return are_captured(entry, steps);
   return !is_one_launch(entry, mode, steps) || entry.captures.loop.is_captured();
 }
 
@@ -122,6 +144,7 @@ void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std:
     if (first < end) run_interactive(entry, interactive_serial, first, end);
     return;
   }
+  if (mode == sink && entry.unrolled_steps > 1) return launch_unrolled(entry, first, end);
   if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
     GRAPHSINK_TRACE(launch, "launch");
     push_params(entry, true, first, end);
@@ -224,11 +247,15 @@ bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
   // A device whose work goes on only while the host waits for it, as that of the software device may, would keep the
   // steps of other ranks from ending, and so these ranks from coming here.
   device().wait(stream());
-  const bool all_have = ranks->have_captured(is_captured);
+  const std::int64_t can_unroll = std::max<std::int64_t>(entry.plan().unrolled_steps, 1);
+  const std::int64_t least = CaptureVotes(*ranks).least(1, is_captured ? can_unroll : 0);
   if (thrown) std::rethrow_exception(thrown);
-  if (all_have) return true;
+  if (least > 0) {
+    entry.unrolled_steps = least;
+    return true;
+  }
   ++entry.refused_by_ranks;
-  const CaptureFailed reason("capture", Where(), "another rank could not capture its step", "see what that rank logs");
+  const CaptureFailed reason = CaptureVotes::refused();
   const auto drop = [&](std::vector<CaptureSlot>& slots) {
     for (CaptureSlot& slot : slots)
       if (slot.is_captured()) slot.drop(reason);
@@ -246,6 +273,54 @@ bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
                      [&](std::size_t, Streams inner) { entry.bound.issue_all(session_.devices(), inner); });
   };
   return capture(entry, entry.captures.loop, nullptr, mode, issue, kStepByStep);
+}
+
+bool StepRunner::capture_unrolled(ShapeEntry& entry, CaptureSlot& slot, std::int64_t steps) {
+  const auto ranks = entry.bound.rank_wait();
+  device().wait(stream());  // see capture_on_all_ranks()
+  const CaptureVotes votes(*ranks);
+  votes.least(steps, 1);  // before the collectives are captured, for which NCCL may need the other ranks
+  std::vector<CaptureSlot>& spares = entry.spares.unrolled;
+  const std::size_t place = Captures::unrolled_place(steps);
+  auto issue = [&](Streams all) {
+    device().begin(*all[0], launches_.ring());
+    for (std::int64_t step = 0; step < steps; ++step) entry.bound.issue_all(session_.devices(), all);
+  };
+  bool is_captured = false;
+  std::exception_ptr thrown;
+  try {
+    auto spare = place < spares.size() ? spares[place].take() : nullptr;
+    is_captured = capture(entry, slot, std::move(spare), sink, issue, kStepByStep);
+  } catch (...) {
+    thrown = std::current_exception();  // the others wait for what this rank has to tell
+  }
+  const bool all_have = votes.least(steps, is_captured ? 1 : 0) > 0;
+  if (thrown) std::rethrow_exception(thrown);
+  if (!all_have && slot.is_captured()) {
+    const CaptureFailed reason = CaptureVotes::refused();
+    slot.drop(reason);
+    log_.warn({kStepByStep, ": ", reason.what()});
+  }
+  return all_have;
+}
+
+void StepRunner::launch_unrolled(ShapeEntry& entry, std::int64_t first, std::int64_t end) {
+  bool may_capture = true;  // after a capture that failed, the run goes on step by step
+  while (first < end) {
+    std::int64_t steps = may_capture ? next_unrolled(entry, end - first) : 1;
+    if (steps > 1) {
+      CaptureSlot& slot = entry.captures.unrolled[Captures::unrolled_place(steps)];
+      if (slot.is_captured() || capture_unrolled(entry, slot, steps)) {
+        GRAPHSINK_TRACE(launch, "launch");
+        push_params(entry, true, first, first + steps);
+        slot.launch(device(), stream());
+        first += steps;
+        continue;
+      }
+      may_capture = false;
+    }
+    launch_islands(entry, sink, first++);
+  }
 }
 
 }  // namespace graphsink

@@ -109,6 +109,11 @@ class StepRunner {
   // Waits for the steps issued so far, and for the ranks.
   bool capture_on_all_ranks(ShapeEntry& entry, Mode mode);
   bool capture_loop(ShapeEntry& entry, Mode mode);
+  // Runs steps as launches that hold 1, 2, 4, 8 ... steps each, the largest first.
+  void launch_unrolled(ShapeEntry& entry, std::int64_t first, std::int64_t end);
+  // The same as capture_on_all_ranks() for a launch of several steps. Throws Error on all ranks if theirs have other
+  // numbers of steps.
+  bool capture_unrolled(ShapeEntry& entry, CaptureSlot& slot, std::int64_t steps);
 
   Session& session_;
   const StepStatus& status_;
