@@ -127,6 +127,8 @@ struct NcclOptions {
 //
 // With such a Comm, whether a step is captured must be the same on all ranks: they run in the same modes (automatic is
 // sink), meet new shapes of inputs in the same steps, and what fails is reported by sync() and by what waits for steps.
+// They run as many steps in each run(): where one is about to capture a launch of another number of steps, all throw
+// Error, and where only one has to capture, it waits until its patience ends.
 // The order in which a sum is added up is that of NCCL.
 Comm nccl_world(const NcclOptions& options = {}, Where where = Where::current());
 // A group of this process alone. Collectives add no nodes to the graph then, so that its plan is that of a

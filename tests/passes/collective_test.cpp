@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/at.h"
@@ -124,11 +125,30 @@ TEST(CollectiveOnADevice, NothingCrossesTheHost) {
   const Task& check = plan.tasks[at(plan.sequences[0].tasks[at(position(plan, "check_ranks"))])];
   const PlanNode& node = plan.nodes[at(check.node)];
   EXPECT_EQ(node.types, (std::vector<TensorType>{{DType::u8, {4 * static_cast<std::int64_t>(sizeof(StepState))}}}));
-  const auto reason = std::find_if(plan.reasons.begin(), plan.reasons.end(), [](const Reason& each) {
-    return each.what == "several steps take several launches";
-  });
-  ASSERT_NE(reason, plan.reasons.end());
-  EXPECT_EQ(reason->why, "exchange exchanges values on the device, by a library that conditional nodes may not hold");
+}
+
+// The values of a library may not be exchanged in a loop, so that a launch of several steps holds each of them.
+TEST(CollectiveOnADevice, UnrollsTheSteps) {
+  const std::size_t tasks = plan_there(false).tasks.size();
+  for (const auto& [room, steps] :
+       {std::pair{0, 1}, std::pair{1, 1}, std::pair{2, 2}, std::pair{7, 4}, std::pair{16, 16}}) {
+    const Plan plan = plan_there(false, {.unrolled_nodes = at(room) * tasks});
+    EXPECT_EQ(plan.unrolled_steps, steps) << room;
+    const auto reason = std::find_if(plan.reasons.begin(), plan.reasons.end(), [](const Reason& each) {
+      return each.what == "several steps take several launches";
+    });
+    EXPECT_EQ(reason != plan.reasons.end(), steps == 1) << room;
+    const std::string text = plan.explain({}), json = plan.explain_json({});
+    const std::string unrolled =
+        "up to " + std::to_string(steps) +
+        " steps a launch, unrolled, because collectives of NCCL may not stand in a loop body\n";
+    EXPECT_EQ(text.find(unrolled) != std::string::npos, steps > 1) << text;
+    EXPECT_NE(json.find("\"unrolled_steps\": " + std::to_string(steps)), std::string::npos) << json;
+  }
+  EXPECT_GT(plan_there(true).unrolled_steps, 1) << "a host node may be there, too";
+  EXPECT_EQ(plan_for(Target::cuda13()).unrolled_steps, 0) << "the host exchanges the values";
+  EXPECT_EQ(plan_there(false, {.default_placement = on_cpu}).unrolled_steps, 0);
+  EXPECT_EQ(plan_for(Target::cuda13()).explain_json({}).find("unrolled_steps"), std::string::npos);
 }
 
 // A backward pass of four layers; the gradients of the last layer are exchanged first. As average() does with gradients

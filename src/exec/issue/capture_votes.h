@@ -1,4 +1,4 @@
-// What ranks whose values a device exchanges tell each other about captures: for the library that exchanges them, a
+// The texts by which ranks whose values a device exchanges agree about captures: for the library that exchanges them, a
 // collective is captured on all ranks or on none, and capturing it may take all of them.
 #pragma once
 
