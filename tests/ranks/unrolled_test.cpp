@@ -3,9 +3,10 @@
 #ifdef GRAPHSINK_EMULATED
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,9 +107,9 @@ Launched launched(Program& program, const Run& run) {
 }
 
 TEST_F(Unrolled, HasTheBitsOfSingleStepsInEveryMode) {
-  constexpr std::int64_t kSteps = 38;
+  constexpr std::int64_t kSteps = 27;
   std::string wanted;
-  for (const std::int64_t steps : {1, 2, 11, 16}) {
+  for (const std::int64_t steps : {1, 11, 16}) {
     for (const Mode mode : kAllModes) {
       Training training;
       for (std::int64_t first = 0; first < kSteps; first += steps)
@@ -281,8 +282,9 @@ TEST_F(Unrolled, TrainingsTakeAsManyStepsOnAllRanks) {
     const TrainResult result = train(*training.program, loader, options);
     EXPECT_EQ(result.steps_per_launch, steps == 0 ? 16 : 1);
     EXPECT_EQ(training.counted(), 60);
-    if (wanted.empty()) wanted = training.bits();
-    EXPECT_TRUE(training.bits() == wanted) << steps;
+    const std::string bits = training.bits();
+    if (wanted.empty()) wanted = bits;
+    EXPECT_TRUE(bits == wanted) << steps;
   }
 }
 
