@@ -4,7 +4,7 @@
 // Version of these headers, its first number.
 #define GRAPHSINK_VERSION_MAJOR 0
 // The second number. Before 1.0, versions that differ in it are not compatible.
-#define GRAPHSINK_VERSION_MINOR 1
+#define GRAPHSINK_VERSION_MINOR 2
 // The third number: versions that differ in it alone are compatible.
 #define GRAPHSINK_VERSION_PATCH 0
 
@@ -18,7 +18,7 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// The version of the library that the program runs with, for example "0.1.0".
+// The version of the library that the program runs with, for example "0.2.0".
 const char* version() noexcept;
 
 }  // namespace graphsink
