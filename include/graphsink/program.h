@@ -314,25 +314,6 @@ class Program {
   // The same by the Value that Graph::output() was given.
   Tensor output(const Value& value, Where where = Where::current());
 
-  // records() by the name that it had in version 0.1, and will not have in 0.2.
-  template <class T = float>
-  [[deprecated("use records()")]] std::vector<T> read(std::string_view name, Where where = Where::current()) {
-    return records<T>(name, where);
-  }
-  // try_records() by its older name, see read().
-  template <class T = float>
-  [[deprecated("use try_records()")]] std::vector<T> try_read(std::string_view name, Where where = Where::current()) {
-    return try_records<T>(name, where);
-  }
-  // output() by its older name, see read().
-  [[deprecated("use output()")]] Tensor read(const Value& value, Where where = Where::current()) {
-    return output(value, where);
-  }
-  // output() by its older name, see read().
-  [[deprecated("use output()")]] Tensor read_output(std::string_view name, Where where = Where::current()) {
-    return output(name, where);
-  }
-
   // Sets the seed of random ops from the next run() on. Nothing is captured again.
   void set_seed(std::uint32_t seed, Where where = Where::current());
   // Returns the number of steps committed so far. Waits for all steps.

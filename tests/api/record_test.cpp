@@ -111,22 +111,5 @@ TEST(Records, ACapacityIsChecked) {
   EXPECT_THROW((void)compile(g).lost_records("y"), Error);
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-// Programs written for 0.1 read what those for 0.2 read.
-TEST(Deprecated, NamesOfVersion01) {
-  Graph g;
-  Value x = g.value(Variable("x", Tensor({3.0f})));
-  g.record("sum", sum(x));
-  g.output("x", x);
-  Program program = compile(g, {.target = cpu()});
-  program.run();
-  EXPECT_EQ(program.read("sum"), std::vector<float>{3});
-  EXPECT_TRUE(program.try_read<double>("sum").empty());
-  EXPECT_EQ(program.read_output("x").at(0), 3);
-  EXPECT_EQ(program.read(x).at(0), 3);
-}
-#pragma GCC diagnostic pop
-
 }  // namespace
 }  // namespace graphsink::record_test
