@@ -70,10 +70,10 @@ arm64                                                                    cross-b
                                                                          pages of 64 KiB
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, the programs of the pages of docs/, the six
-                 ways to consume the library, doxygen, each public
-                 header alone with each compiler at hand, and the CPU
-                 bodies with baseline, AVX2 and AVX-512 instructions;
-                 on one core: test_api
+                 ways to consume the library, the source archive,
+                 doxygen, each public header alone with each compiler
+                 at hand, and the CPU bodies with baseline, AVX2 and
+                 AVX-512 instructions; on one core: test_api
 python           the Python package: pytest on the software device and
                  the CPU, again as pip installs it for the CPU, samples;
                  mypy --strict of the package and the samples
@@ -166,7 +166,7 @@ check_format() {
 
 check_scripts() {
   local files
-  mapfile -t files < <(find .ci docs samples profiling tests -name '*.sh' -o -path .ci/run)
+  mapfile -t files < <(find .ci docs packaging samples profiling tests -name '*.sh' -o -path .ci/run)
   if command -v shellcheck >/dev/null; then
     gs_logged scripts shellcheck -x "${files[@]}" || return 1
   else
@@ -342,13 +342,14 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|package|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|package|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
   else
     gs_build cpu smoke docs_snippets || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|package|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|package|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
+  grep -q 'source_archive .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'the source archive' 'this is no clone of git'
   grep -q 'documentation .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'pages of the public headers' 'doxygen is missing'
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
     skip 'CPU bodies with several sets of vector instructions' 'this processor has one'
