@@ -87,6 +87,9 @@ check_prefix() {
   quietly "$name.configure" cmake -G Ninja -S "$scratch/$name.project" -B "$scratch/$name" \
     "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags" "-DUSES_IMAGES=$has_images" "-DUSES_RANKS=$has_ranks"
   quietly "$name.build" cmake --build "$scratch/$name"
+  # As Conan's toolchains set it.
+  quietly "$name.prefer_config" cmake -S "$scratch/$name.project" -B "$scratch/$name.prefer_config" -G Ninja \
+    "-DCMAKE_PREFIX_PATH=$prefix" "-DCMAKE_CXX_COMPILER=$compiler" "-DCMAKE_CXX_FLAGS=$flags" -DCMAKE_FIND_PACKAGE_PREFER_CONFIG=ON
   check_programs "$scratch/$name"
   echo "$name: find_package() works"
 }
@@ -104,6 +107,17 @@ check_pkg_config() {
   echo "$name: pkg-config works, version $(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --modversion graphsink)"
 }
 
+# check_licenses FILE: the licence of the library, and those of the headers whose code is in it.
+check_licenses() {
+  local name
+  [[ -f $1 ]] || fail "expected the licences in $1"
+  grep -q 'Apache License' "$1" || fail "expected the Apache License in $1"
+  for name in nlohmann-json spdlog fmt; do
+    grep -qxF -- "---- It contains code of $name:" "$1" || fail "expected the licence of $name in $1"
+    grep -qF "$(sed -n '/^Copyright/{p;q}' "$root/packaging/licenses/$name.txt")" "$1" || fail "expected the text of $name in $1"
+  done
+}
+
 # check_packages NAME BUILD PACKAGE...: what cpack makes of a build, unpacked into clean folders.
 check_packages() {
   local name=$1 of=$2 package
@@ -112,12 +126,14 @@ check_packages() {
   mkdir "$scratch/$name.root" "$scratch/$name.tar"
   for package in "$@"; do
     dpkg -x "$(find "$scratch/$name.packages" -maxdepth 1 -name "${package}_*.deb")" "$scratch/$name.root"
+    check_licenses "$scratch/$name.root/usr/share/doc/$package/copyright"
   done
   [[ $(find "$scratch/$name.packages" -maxdepth 1 -name '*.deb' | wc -l) == "$#" ]] || fail "expected $# packages: $*"
   tar -xzf "$(find "$scratch/$name.packages" -maxdepth 1 -name '*.tar.gz')" -C "$scratch/$name.tar" --strip-components=1
 }
 
 quietly install cmake --install "$build" --prefix "$scratch/prefix"
+check_licenses "$scratch/prefix/share/doc/libgraphsink-dev/copyright"
 check_prefix installed "$scratch/prefix"
 
 if [[ $flavour == cpu && -z $sanitize ]]; then
