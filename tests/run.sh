@@ -70,7 +70,7 @@ arm64                                                                    cross-b
                                                                          pages of 64 KiB
 cpu              builds library, samples and bench with g++ alone; runs  every test
                  samples, the programs of the pages of docs/, the six
-                 ways to consume the library, the source archive,
+                 ways to consume the library, recipes, source archive,
                  doxygen, each public header alone with each compiler
                  at hand, and the CPU bodies with baseline, AVX2 and
                  AVX-512 instructions; on one core: test_api
@@ -154,7 +154,7 @@ run_ctest() {
 
 check_format() {
   local formatter files
-  mapfile -t files < <(find include src kernels samples profiling tests python docs -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+  mapfile -t files < <(find include src kernels samples profiling tests packaging python docs -name '*.cpp' -o -name '*.h' -o -name '*.cu')
   for formatter in clang-format-14 clang-format; do
     if "$formatter" --version 2>/dev/null | grep -q 'version 14\.'; then
       gs_logged format "$formatter" --dry-run -Werror "${files[@]}"
@@ -342,13 +342,13 @@ check_cpu() {
   test_environment=()
   if [[ -n ${GS_FULL:-} || $sanitized == cpu ]]; then
     gs_build cpu || return 1
-    run_ctest cpu cpu.all -E '^(samples|package|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
+    run_ctest cpu cpu.all -E '^(samples|package|recipes|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
   else
     gs_build cpu smoke docs_snippets || return 1
   fi
   gs_say 'on one core'
   gs_logged cpu.one_core taskset -c "$(first_core)" build/cpu/bin/test_api || return 1
-  run_ctest cpu cpu -R '^(samples|package|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
+  run_ctest cpu cpu -R '^(samples|package|recipes|source_archive|documentation|headers|mutants|vector_levels|api_.*|docs\..*)$' || return 1
   grep -q 'source_archive .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'the source archive' 'this is no clone of git'
   grep -q 'documentation .*Passed' "$GS_LOGS/cpu.ctest.log" || skip 'pages of the public headers' 'doxygen is missing'
   if ! grep -q 'vector_levels .*Passed' "$GS_LOGS/cpu.ctest.log"; then
