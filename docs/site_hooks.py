@@ -13,7 +13,8 @@ from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Files outside of docs/ that are pages, and the names of these.
-PAGES = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md", "profiling/results/README.md": "results.md",
+PAGES = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md", "packaging/README.md": "packages.md", "packaging/licenses/README.md": "licences.md",
+         "profiling/results/README.md": "results.md",
          "tests/cuda_emulator/README.md": "software-device.md", "README.md": "index.md"}
 REFERENCE = "reference"  # folder of the site
 BLOCK = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)

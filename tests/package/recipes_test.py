@@ -52,6 +52,9 @@ class Recipes(unittest.TestCase):
     def test_versions_are_those_of_the_headers(self) -> None:
         self.assertEqual(self.conan["version"], version())
         self.assertEqual(self.vcpkg["version"], version())
+        page, (minor, _) = (ROOT / "docs/start-cpp.md").read_text(), version().rsplit(".", 1)
+        for text in f"`libgraphsink.so.{minor}`", f"`libgraphsink{minor}`", f"--requires=graphsink/{version()} ":
+            self.assertIn(text, page)
 
     def test_options_exist(self) -> None:
         declared = set(re.findall(r"(?:option|set)\((GRAPHSINK_[A-Z_]+)", CMAKE))
