@@ -32,15 +32,14 @@ def loss_text(loss):
     return f"{loss:.3f}" if abs(loss) < 1000 else f"{loss:.0f}"
 
 
-def print_rows(report):
-    machine = report["machine"]
-    print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}, {machine['blas']}")
+def lines_of_rows(report):
+    """A table of all workloads and modes."""
     layout = "{:<9} {:<21} {:>10} {:>10} {:>9} {:>9} {:>8}  {:<16} {}"
-    print(layout.format("workload", "mode", "a step", "speed-up", "launches", "kernels", "arena", "loss", "state"))
+    lines = [layout.format("workload", "mode", "a step", "speed-up", "launches", "kernels", "arena", "loss", "state")]
     serial = {row["workload"]: row["step_us"]["median"] for row in report["rows"] if row["mode"] == MODES[0]}
     for row in report["rows"]:
         step = row["step_us"]["median"]
-        print(
+        lines.append(
             layout.format(
                 row["workload"],
                 row["mode"],
@@ -53,22 +52,24 @@ def print_rows(report):
                 row["state_hash"][:8],
             )
         )
+    return lines
 
 
-def print_sources(report, alone, one_thread):
+def lines_of_sources(report, alone, one_thread):
     """Where the speed-up of sink over an interpreter of single ops comes from, as factors whose product it is."""
     def steps(of, mode):
         return {row["workload"]: row["step_us"]["median"] for row in of["rows"] if row["mode"] == mode}
 
     serial, sink = steps(report, MODES[0]), steps(report, MODES[2])
     unfused, narrow = steps(alone, MODES[0]), steps(one_thread, MODES[2])
-    print("\nwhere it comes from: each op alone -> fused ops -> one launch a step -> all cores")
     layout = "{:<9} {:>16} {:>12} {:>12} {:>12} {:>12} {:>9}"
-    print(layout.format("workload", "each op alone", "fusion", "one launch", "cores", "sunk", "speed-up"))
+    lines = ["where it comes from: each op alone -> fused ops -> one launch a step -> all cores",
+             layout.format("workload", "each op alone", "fusion", "one launch", "cores", "sunk", "speed-up")]
     for name in serial:
         factors = (unfused[name] / serial[name], serial[name] / narrow[name], narrow[name] / sink[name])
-        print(layout.format(name, time_text(unfused[name]), *(f"x {factor:.2f}" for factor in factors), time_text(sink[name]),
-                            f"{unfused[name] / sink[name]:.2f} x"))
+        lines.append(layout.format(name, time_text(unfused[name]), *(f"x {factor:.2f}" for factor in factors), time_text(sink[name]),
+                                   f"{unfused[name] / sink[name]:.2f} x"))
+    return lines
 
 
 def size_text(bytes):
@@ -105,8 +106,9 @@ def main():
     report = json.loads((folder / "bench.json").read_text())
     alone, one_thread = (json.loads((folder / f"{name}.json").read_text()) for name in ("no-fuse", "one-thread"))
     problems = problems_in(report, {"without fusion": alone, "on one thread": one_thread})
-    print_rows(report)
-    print_sources(report, alone, one_thread)
+    machine = report["machine"]
+    print(f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores, device {machine['device']}, {machine['compiler']}, {machine['blas']}")
+    print("\n".join([*lines_of_rows(report), "", *lines_of_sources(report, alone, one_thread)]))
     logs = {}
     for program in ("mnist", "text"):
         modes = [read_log(folder / f"{program}-{mode}.log") for mode in ("interactive-serial", "sink")]

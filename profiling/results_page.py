@@ -24,6 +24,9 @@ One folder per run on a GPU machine, named by date, device and plan. `profiling/
 them, and `profiling/results_page.py` makes this page from them. Nothing here is written by hand but the
 notes of `meta.json`, which say what else was changed.
 
+`figures/` has the reports of commands on CPUs, each with its command, machine, commit and date, from which `profiling/figures.py`
+writes the figures of the pages. "transcribed" says that the report itself is gone, and how its figures came here.
+
 | file | what it holds |
 |---|---|
 | `meta.json` | device, driver, toolkit, commit, date and plan, and perhaps a note |

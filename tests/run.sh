@@ -173,6 +173,7 @@ check_scripts() {
     skip scripts 'no shellcheck (package shellcheck)'
   fi
   gs_logged results_page profiling/results_page.py --check || return 1
+  gs_logged figures profiling/figures.py --check || return 1
   gs_logged docs.pages docs/snippets.py --check || return 1
   gs_logged docs.links docs/links.py || return 1
   gs_logged structure tests/structure.py --check || return 1
