@@ -23,8 +23,8 @@ struct Reason {
 
 // Result of Program::plan(). Program::explain_json() has all that the planner decided.
 struct PlanSummary {
-  bool sinks_whole = false;      // the whole step is one launch
-  bool loop_over_steps = false;  // a run of several steps is one launch
+  bool sinks_whole = false;      // the whole step is one launch; false, too, while its capture fails
+  bool loop_over_steps = false;  // a run of several steps is one launch; false, too, while its capture fails
   // The most steps of a launch that holds the nodes of a step once for each step, because collectives of NCCL may not
   // stand in a loop: a power of two, as Limits::unrolled_nodes allows. A run takes a launch for each power of two that
   // its number of steps is a sum of. 0: there are no such launches, and unless loop_over_steps is set, each step takes

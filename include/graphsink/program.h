@@ -92,15 +92,15 @@ class Program {
   PlanSummary plan(Where where = Where::current()) const;
   // The plan as text: tasks in order with their ids, op, type, stream, memory and the user's line; then reasons. A loop
   // or branch is a WHILE, IF or SWITCH node of its launch, or the host drives it; under it stands what one run of each
-  // body costs. It includes what is known only later: workspaces, once they were asked for, and launches that the
-  // device refused to capture.
+  // body costs. It includes what is known only later: workspaces, once they were asked for, and launches whose capture
+  // failed. Then the first line says that the step runs op by op, and why.
   std::string explain(Where where = Where::current()) const;
   // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
   // names are replaced. Sizes are in bytes. A task of a body counts once, however often it runs. "where" is
   // "train.cpp:12" or null.
   //   device, target          "cuda:0", and the name of the device
   //   further_devices         other devices that the plan uses
-  //   sinks_whole             whether the step is one launch
+  //   sinks_whole             whether the step is one launch; false, too, while its capture fails
   //   launches_per_step       launches for a run of one step in mode sink, once it is captured, without those of bodies
   //                           that the host drives
   //   loop_over_steps         whether a run of several steps is one launch; if not, each step takes launches_per_step,

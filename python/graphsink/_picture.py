@@ -16,6 +16,8 @@ def html_of(explained: str) -> str:
     tasks = {task["id"]: task for task in plan["tasks"]}
     islands = "".join(_island(i, island, tasks) for i, island in enumerate(plan["islands"]))
     whole = "the whole step is one launch" if plan["sinks_whole"] else f"{plan['launches_per_step']} launches a step"
+    if any(reason["what"] == "a step runs op by op" for reason in plan["reasons"]):  # their capture failed
+        whole = "runs op by op"
     if plan["loop_over_steps"]:
         whole += ", and so are several steps"
     elif plan.get("unrolled_steps", 0) > 1:

@@ -200,6 +200,9 @@ struct PlanFacts {
       workspaces;               // bytes of scratch memory that each of Plan::nodes asks for; empty: not asked yet
   std::vector<Reason> reasons;  // launches that are not captured yet, or that the device refused to capture
   std::optional<ShapeCacheFacts> shape_cache;  // has a value for a graph with open dimensions
+  std::string op_by_op;                        // why a step in mode sink runs op by op though the plan sinks, or ""
+  std::string split_op_by_op;                  // the same for the mode split_sink
+  bool is_step_by_step = false;  // whether a launch of several steps, which the plan allows, could not be captured
 };
 
 // Result of joining element-wise ops, and reductions of their rows: see Tuning::fuse.

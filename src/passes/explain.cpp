@@ -231,7 +231,10 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   text += ": " + count_text(counts.nodes, "node") + ", ";
   if (counts.host_nodes) text += std::to_string(counts.host_nodes) + " of them on the host, ";
   if (counts.copies) text += std::to_string(counts.copies) + (counts.copies == 1 ? " copy, " : " copies, ");
-  text += count_text(at(plan.streams), "stream") + "; sinks ";
+  text += count_text(at(plan.streams), "stream") + "; ";
+  if (!facts.op_by_op.empty())
+    text += "runs op by op, because its capture failed: " + printable(facts.op_by_op) + "; otherwise it ";
+  text += "sinks ";
   std::size_t launches = launches_per_step(plan.islands);
   text += sinks_whole(plan)
               ? "whole: "
@@ -240,9 +243,14 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   const bool has_body_launches = std::any_of(plan.sequences.begin(), plan.sequences.end(),
                                              [](const Sequence& sequence) { return !sequence.islands.empty(); });
   if (has_body_launches) text += " and those of bodies";
-  if (!plan.split_islands.empty())
-    text += ", " + std::to_string(launches_per_step(plan.split_islands)) + " in " + std::string(to_string(split_sink));
-  text += plan.loop_over_steps ? ", or per many steps\n" : "\n";
+  if (!plan.split_islands.empty()) {
+    const bool is_launched = facts.split_op_by_op.empty();
+    text += ", " + (is_launched ? std::to_string(launches_per_step(plan.split_islands)) : "op by op") + " in " +
+            std::string(to_string(split_sink));
+    if (!is_launched && facts.op_by_op.empty())
+      text += ", because its capture failed: " + printable(facts.split_op_by_op);
+  }
+  text += plan.loop_over_steps && !facts.is_step_by_step ? ", or per many steps\n" : "\n";
   if (plan.unrolled_steps > 1)
     text += "up to " + std::to_string(plan.unrolled_steps) +
             " steps a launch, unrolled, because collectives of NCCL may not stand in a loop body\n";

@@ -60,9 +60,9 @@ class Writer {
       json_.member("target", plan_.target().name);
       array("further_devices", used_further_devices(plan_),
             [&](int device) { json_.value(device_name(plan_, device)); });
-      json_.member("sinks_whole", sinks_whole(plan_));
+      json_.member("sinks_whole", sinks_whole(plan_) && facts_.op_by_op.empty());
       json_.member("launches_per_step", launches_per_step(plan_.islands));
-      json_.member("loop_over_steps", plan_.loop_over_steps);
+      json_.member("loop_over_steps", plan_.loop_over_steps && !facts_.is_step_by_step);
       if (plan_.unrolled_steps > 0) json_.member("unrolled_steps", plan_.unrolled_steps);
       const TaskCounts counts = count_tasks(plan_);
       json_.member("nodes", counts.nodes);

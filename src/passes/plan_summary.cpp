@@ -6,8 +6,8 @@ namespace graphsink {
 PlanSummary summary(const Plan& plan, const PlanFacts& facts) {
   const TaskCounts counts = count_tasks(plan);
   PlanSummary result;
-  result.sinks_whole = sinks_whole(plan);
-  result.loop_over_steps = plan.loop_over_steps;
+  result.sinks_whole = sinks_whole(plan) && facts.op_by_op.empty();
+  result.loop_over_steps = plan.loop_over_steps && !facts.is_step_by_step;
   result.unrolled_steps = plan.unrolled_steps;
   result.launches_per_step = launches_per_step(plan.islands);
   result.islands = plan.islands.size();

@@ -21,6 +21,11 @@ struct Sum {
   }
 };
 
+std::string first_line(const Program& p) {
+  const std::string text = p.explain();
+  return text.substr(0, text.find('\n'));
+}
+
 class Fallback : public ::testing::TestWithParam<const char*> {
  protected:
   void TearDown() override { emu::clear_faults(); }
@@ -41,7 +46,14 @@ TEST_P(Fallback, OneFailedCaptureCostsOneLaunchAndNoStep) {
   p.run(sink);  // records, fails, and runs op by op
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_FALSE(p.captured().has_value());
+  EXPECT_NE(first_line(p).find("; runs op by op, because its capture failed: cuda"), std::string::npos)
+      << first_line(p);
+  EXPECT_FALSE(p.plan().sinks_whole);
+  EXPECT_NE(p.explain_json().find("\"sinks_whole\": false"), std::string::npos);
   p.run(sink);  // tries again
+  EXPECT_NE(first_line(p).find("; sinks whole: 1 launch per step, or per many steps"), std::string::npos);
+  EXPECT_TRUE(p.plan().sinks_whole);
+  EXPECT_EQ(p.explain().find("op by op"), std::string::npos) << p.explain();
   EXPECT_EQ(p.counters().fallbacks, 1u);
   EXPECT_EQ(p.counters().graph_launches, 1u);
   EXPECT_EQ(p.records("x"), (std::vector<float>{1, 1, 1}));
@@ -58,7 +70,9 @@ TEST_P(Fallback, AfterThreeFailuresTheReasonStays) {
   p.run(sink);
   EXPECT_EQ(p.counters().graph_launches, 0u);
   EXPECT_EQ(p.counters().fallbacks, 6u) << "all but the first, which is interactive anyway";
-  EXPECT_NE(p.explain().find("runs op by op"), std::string::npos) << p.explain();
+  EXPECT_NE(first_line(p).find("; runs op by op, because its capture failed: "), std::string::npos) << first_line(p);
+  EXPECT_NE(first_line(p).find("; otherwise it sinks whole: 1 launch per step"), std::string::npos) << first_line(p);
+  EXPECT_NE(p.explain().find("note: a step runs op by op"), std::string::npos) << p.explain();
   EXPECT_EQ(model.total.read().at(0), 1111111.0);
 }
 
@@ -105,6 +119,9 @@ TEST(FallbackOfParts, ARefusedLoopOverStepsIsAReasonOfTheProgram) {
   EXPECT_NE(p.explain().find(expected), std::string::npos) << p.explain();
   EXPECT_NE(p.explain_json().find(expected), std::string::npos);
   EXPECT_EQ(p.explain().find("op by op"), std::string::npos) << p.explain();
+  EXPECT_EQ(first_line(p).find("many steps"), std::string::npos) << first_line(p);
+  EXPECT_NE(first_line(p).find("; sinks whole: 1 launch per step"), std::string::npos) << first_line(p);
+  EXPECT_FALSE(p.plan().loop_over_steps);
   EXPECT_EQ(plan_of(p).explain().find(expected), std::string::npos);
 }
 

@@ -22,6 +22,8 @@ class CaptureSlot {
 
   bool is_captured() const { return graph_ != nullptr; }
   bool is_refused() const { return failures_ >= kMaxFailures; }
+  // Whether the last attempt failed: what was to be captured is given to the streams as it is.
+  bool has_failed() const { return !graph_ && failures_ > 0; }
   // An estimate of the memory that the captured graph takes; see CaptureInfo::bytes.
   std::size_t bytes() const { return graph_ ? graph_->info().bytes : 0; }
   // Captures what `issue` gives to the streams, which it is called with; nothing of it runs. At its end the first

@@ -51,20 +51,34 @@ PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
                              "one launch for each op", "run more steps with them, or set Tuning::capture_after"});
   }
   auto add = [&](const CaptureSlot& slot, const char* what, const char* cost) {
-    if (!slot.is_refused()) return;
+    if (!slot.has_failed()) return;
     const CaptureFailed& why = *slot.failure();
     facts.reasons.push_back({what, why.where(), why.problem(), cost, why.remedy()});
   };
   captures.for_each_slot_of_a_step([&](const CaptureSlot& slot) { add(slot, kOpByOp, "one launch for each op"); });
   add(captures.loop, kStepByStep, "one launch for each step");
-  const auto refused = std::find_if(captures.unrolled.begin(), captures.unrolled.end(),
-                                    [](const CaptureSlot& slot) { return slot.is_refused(); });
-  if (refused != captures.unrolled.end()) add(*refused, kStepByStep, "launches of fewer steps");
+  const auto failed = std::find_if(captures.unrolled.begin(), captures.unrolled.end(),
+                                   [](const CaptureSlot& slot) { return slot.has_failed(); });
+  if (failed != captures.unrolled.end()) add(*failed, kStepByStep, "launches of fewer steps");
   if (unrolled_steps > 0 && unrolled_steps < plan().unrolled_steps)
     facts.reasons.push_back({"a launch holds " + std::to_string(unrolled_steps) + " steps at most", Where(),
                              "another rank has no room for more", "more launches",
                              "give all ranks the same plan and Limits::unrolled_nodes"});
+  facts.op_by_op = why_not_launched(sink);
+  if (!plan().split_islands.empty()) facts.split_op_by_op = why_not_launched(split_sink);
+  facts.is_step_by_step = captures.loop.has_failed();
   return facts;
+}
+
+std::string ShapeEntry::why_not_launched(Mode mode) const {
+  auto why = [](const std::vector<CaptureSlot>& slots) {
+    for (const CaptureSlot& slot : slots)
+      if (slot.has_failed()) return slot.failure()->problem();
+    return std::string();
+  };
+  std::string found = why(mode == split_sink ? captures.split_islands : captures.islands);
+  for (std::size_t i = 0; i < captures.bodies.size() && found.empty(); ++i) found = why(captures.bodies[i]);
+  return found;
 }
 
 std::optional<CaptureInfo> ShapeEntry::captured(bool several_steps) const {

@@ -61,6 +61,8 @@ struct ShapeEntry {
   std::optional<CaptureInfo> captured(bool several_steps) const;
   // An estimate of all memory that goes with these shapes.
   std::size_t bytes() const;
+  // The problem of the capture that failed last, for which a step of that mode is issued op by op, or "".
+  std::string why_not_launched(Mode mode) const;
 
   std::size_t number;  // in the cache of the program
   BoundPlan bound;
