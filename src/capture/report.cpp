@@ -25,6 +25,12 @@ std::string to_string(const SinkReport& r) {
           number(r.keys, "key", "keys") + ": " + std::to_string(r.captured) + " captured, " +
           std::to_string(r.refused) + " refused, " + std::to_string(r.evictions) + " dropped so far; about " +
           size(r.bytes) + " of " + size(r.max_bytes) + "\n";
+  if (r.captures > 0 && r.checks == 0) {
+    text +=
+        "numbers not compared: one that a kernel gets by value (a learning rate, a step counter) keeps the value of "
+        "the capture; keep it in device memory or put it into the key; a trial with SinkOptions::check_every finds "
+        "it\n";
+  }
   if (r.captures > 0 && !r.watches_legacy_stream) {
     text +=
         "legacy stream not watched: what a function gives to it is missing from launches; a trial with "

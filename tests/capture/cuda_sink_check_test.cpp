@@ -36,6 +36,7 @@ TEST_F(SinkCacheChecks, ANumberThatChangesIsFoundByName) {
   EXPECT_TRUE(contains(problem, "01 00 00 00 (as an integer 1,")) << problem;
   EXPECT_TRUE(contains(problem, "32 00 00 00 (as an integer 50,")) << problem;
   EXPECT_EQ(messages_.size(), 1u);
+  EXPECT_FALSE(contains(to_string(report), "numbers not compared")) << report;
 }
 
 // Without the guard, a launch repeats the number that was captured, as documented.
@@ -44,6 +45,8 @@ TEST_F(SinkCacheChecks, WithoutAGuardTheOldNumberIsUsed) {
   for (int i = 0; i < 4; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { guest_add(s, sums_[0], i); });
   EXPECT_EQ(read(sums_[0]), 0 + 1 + 1 + 1);
   EXPECT_TRUE(messages_.empty());
+  EXPECT_TRUE(contains(to_string(sinks.report()), "numbers not compared: one that a kernel gets by value"))
+      << sinks.report();
 }
 
 TEST_F(SinkCacheChecks, WorkThatIsTheSamePasses) {
