@@ -63,12 +63,12 @@ Value& Backward::gradient_at(ValueRef v) {
 Value Backward::one(ValueRef like) {
   const TensorType type = graph_->type(like);
   Value number = Graph(graph_).constant(Tensor::full(type.dtype, {}, 1.0), where_);
-  return type.shape.rank() == 0 ? number : broadcast_like(Arg(number, where_), graph_->value(like));
+  return type.shape.rank() == 0 ? number : broadcast_like(Arg(number, where_), Arg(graph_->value(like), where_));
 }
 
 Value Backward::zeros_like(const Value& like) {
   Value zero = Graph(graph_).constant(Tensor::full(like.dtype(), {}, 0.0), where_);
-  return broadcast_like(Arg(zero, where_), like);
+  return broadcast_like(Arg(zero, where_), Arg(like, where_));
 }
 
 void Backward::accumulate(ValueRef to, const Value& g) {
@@ -78,7 +78,8 @@ void Backward::accumulate(ValueRef to, const Value& g) {
     return;
   }
   const int first = static_cast<int>(graph_->nodes.size());
-  sum = add(Arg(sum, graph_->nodes[at(to.node)].where), g);
+  const Where where = graph_->nodes[at(to.node)].where;
+  sum = add(Arg(sum, where), Arg(g, where));
   const ValueRef result{sum.node(), 0};
   const bool is_inside = graph_->nodes[at(to.node)].is_inside;
   graph_->compose(gradient_of(graph_->nodes[at(to.node)]), first, std::span(&result, is_inside ? 0 : 1));

@@ -45,6 +45,7 @@ class Schedule {
              "give more steps than the warm-up has, or steps = 0 to stay at the peak");
   }
 
+  // An operand of an op that stands at the user's line. A Value that is given as it is would have the line here.
   template <class T>
   Arg arg(const T& value) const {
     return {value, where_};
@@ -56,18 +57,18 @@ class Schedule {
   // The share of the way from step `first` to step `last`, 0 before it and 1 behind it.
   Value done(std::int64_t first, std::int64_t last) const {
     const double length = static_cast<double>(last - first);
-    const Value share = (arg(step_) - static_cast<double>(first)) / length;
+    const Value share = arg(arg(step_) - static_cast<double>(first)) / length;
     return minimum(arg(maximum(arg(share), 0.0)), 1.0);
   }
   // From 1 to 0 along half a cosine, while `done` goes from 0 to 1.
-  Value falling_cosine(const Value& done) const { return cos(arg(arg(done) * M_PI)) * 0.5 + 0.5; }
+  Value falling_cosine(const Value& done) const { return arg(arg(cos(arg(arg(done) * M_PI))) * 0.5) + 0.5; }
   Value falling(Annealing annealing, const Value& done) const {
     return annealing == Annealing::cosine ? falling_cosine(done) : arg(1.0) - arg(done);
   }
   // A rate that rises linearly in the first `warmup` steps.
   Value warmed(const Value& rate, std::int64_t warmup) const {
     if (warmup == 0) return rate;
-    const Value risen = minimum((arg(step_) + 1.0) / static_cast<double>(warmup), 1.0);
+    const Value risen = minimum(arg(arg(arg(step_) + 1.0) / static_cast<double>(warmup)), 1.0);
     return arg(rate) * arg(risen);
   }
 
@@ -89,7 +90,7 @@ Value warmed_and_falling(Schedule schedule, const Options& options, Annealing an
   Value rate = schedule.constant(options.peak);
   if (options.steps > 0) {
     const Value share = schedule.falling(annealing, schedule.done(options.warmup, options.steps));
-    rate = (schedule.arg(share) * (1 - options.final) + options.final) * options.peak;
+    rate = schedule.arg(schedule.arg(schedule.arg(share) * (1 - options.final)) + options.final) * options.peak;
   }
   return schedule.warmed(rate, options.warmup);
 }
@@ -111,7 +112,8 @@ void check(const Schedule& schedule, const StepSchedule& options) {
 
 // How often the rate has been multiplied, as f64, in which every step is exact.
 Value count_of_factors(Schedule& schedule, const StepSchedule& options) {
-  if (options.interval > 0) return floor(schedule.arg(schedule.step_as(f64)) / static_cast<double>(options.interval));
+  if (options.interval > 0)
+    return floor(schedule.arg(schedule.arg(schedule.step_as(f64)) / static_cast<double>(options.interval)));
   Tensor at(f64, {static_cast<std::int64_t>(options.at.size())});
   std::span<double> steps = at.as<double>();
   for (std::size_t i = 0; i < steps.size(); ++i) steps[i] = static_cast<double>(options.at[i]);
@@ -150,7 +152,7 @@ Value one_cycle_schedule(const Graph& graph, const OneCycleSchedule& options, Wh
   const Value unrisen = schedule.falling(options.annealing, schedule.done(0, options.warmup));
   const Value left = schedule.falling(options.annealing, schedule.done(options.warmup, options.steps));
   const Value rise = schedule.arg(1.0) - schedule.arg(schedule.arg(unrisen) * (1 - options.initial));
-  const Value fall = schedule.arg(left) * (1 - options.final) + options.final;
+  const Value fall = schedule.arg(schedule.arg(left) * (1 - options.final)) + options.final;
   return schedule.arg(schedule.arg(rise) * schedule.arg(fall)) * options.peak;
 }
 

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "ir/plan.h"
+#include "ir/system_ops.h"
 #include "test_ops.h"
 
 namespace graphsink::schedules_test {
@@ -50,6 +53,31 @@ double rate_at(double step, const OneCycleSchedule& s) {
 Value rate_of(const Graph& g, const LinearSchedule& s) { return linear_schedule(g, s); }
 Value rate_of(const Graph& g, const StepSchedule& s) { return step_schedule(g, s); }
 Value rate_of(const Graph& g, const OneCycleSchedule& s) { return one_cycle_schedule(g, s); }
+
+// What explain() shows under "from", of every op that a schedule is made of.
+TEST(ScheduleLines, AreThoseOfTheUser) {
+  const CosineSchedule cosine{.peak = 1, .warmup = 2, .steps = 8};
+  const LinearSchedule linear{.peak = 1, .warmup = 2, .steps = 8};
+  const OneCycleSchedule cycle{.peak = 1, .warmup = 2, .steps = 8},
+      straight{.peak = 1, .warmup = 2, .steps = 8, .annealing = Annealing::linear};
+  const StepSchedule interval{.peak = 1, .factor = 0.5, .interval = 2}, at{.peak = 1, .factor = 0.5, .at = {2, 4}};
+  const auto build = [&](const Graph& g) {
+    return std::vector{cosine_schedule(g, cosine), rate_of(g, linear),   rate_of(g, cycle),
+                       rate_of(g, straight),       rate_of(g, interval), rate_of(g, at)};
+  };
+  Graph g;
+  int number = 0;
+  for (const Value& rate : build(g)) g.output("rate" + std::to_string(number++), rate);
+  const Plan plan = make_plan(g, Target::host(), system_ops(), {}, {.fuse = false});
+  int checked = 0;
+  for (const PlanNode& node : plan.nodes) {
+    if (node.where.line() == 0) continue;  // the commit
+    EXPECT_STREQ(std::filesystem::path(node.where.file_name()).filename().c_str(), "schedules_test.cpp")
+        << plan.explain();
+    ++checked;
+  }
+  EXPECT_GT(checked, 20) << plan.explain();
+}
 
 constexpr int kSteps = 12;
 
