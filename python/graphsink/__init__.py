@@ -26,9 +26,9 @@ from graphsink._control import grad as grad, if_ as if_, scan as scan, switch_ a
 from graphsink._data import (
     Loader as Loader, StreamLoader as StreamLoader, batches as batches, source_of as source_of, tensor_source as tensor_source
 )
-from graphsink._data import _program_of
 from graphsink._error import Error as Error
 from graphsink._host_op import HostOp as HostOp, host_op as host_op
+from graphsink._mixed import program_of as _program_of, takes_a_graph as _takes_a_graph
 from graphsink._optim import (
     Adamw as Adamw, ParameterGroup as ParameterGroup, Sgd as Sgd, adamw as adamw, apply as apply,
     exponential_average as exponential_average, sgd as sgd
@@ -43,6 +43,9 @@ for _name in ("HostFunction", "LoaderCore", "adamw_groups", "annotations", "expo
               "scan_values", "set_package_folder", "sgd_groups", "snapshot_program", "snapshot_variables", "StreamLoaderCore",
               "switch_values", "tensor_source_of", "while_values"):
     globals().pop(_name, None)
+
+compile = _takes_a_graph(_core.compile)
+write_graph = _takes_a_graph(_core.write_graph)
 
 _atexit.register(_wait_for_programs)
 _core.set_package_folder(_os.path.dirname(_os.path.abspath(__file__)) + _os.sep)
@@ -95,8 +98,8 @@ def variables(tree: _Any, prefix: str = "") -> _Any:
 
 def snapshot(of: Program | TracedProgram | _Any) -> Checkpoint:
     """Copies the Variables of a program, and the number of its next step; or those of a tree of Variables."""
-    if isinstance(of, (Program, TracedProgram)):
-        return _core.snapshot_program(_program_of(of))
+    if isinstance(of, (Program, TracedProgram, Traced, Graph)):
+        return _core.snapshot_program(_program_of(of, "snapshot"))
     return _core.snapshot_variables(_trees.leaves(of))
 
 
@@ -108,8 +111,8 @@ def restore(to: Program | TracedProgram | _Any, checkpoint: Checkpoint, *, allow
     allow_missing: Variables that are not in the checkpoint keep their values. allow_unused: tensors without a Variable are
     ignored. convert: elements are converted to the Variable's dtype. without_step: a program keeps its step. log: a function
     that takes warnings."""
-    if isinstance(to, (Program, TracedProgram)):
-        return _core.restore_program(_program_of(to), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused, convert=convert,
+    if isinstance(to, (Program, TracedProgram, Traced, Graph)):
+        return _core.restore_program(_program_of(to, "restore"), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused, convert=convert,
                                      without_step=without_step, log=log)
     return _core.restore_variables(_trees.leaves(to), checkpoint, allow_missing=allow_missing, allow_unused=allow_unused,
                                    convert=convert, log=log)

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from graphsink import _core
+from graphsink._mixed import program_of
 from graphsink._program import TracedProgram
 from graphsink._types import DType
 
@@ -123,7 +124,7 @@ class Loader(_OfSamples):
         if feeds is not None and not isinstance(feeds, Mapping):
             raise TypeError('feeds is a dict of fields and the feeds that take them, such as {"image": "x", "label": t}')
         wanted = dict(feeds) if feeds is not None else {name: name for name in self.source.fields}
-        self.core = _core.LoaderCore(_program_of(program), self.source, order, wanted, steps_per_launch, workers, ahead, when_starved,
+        self.core = _core.LoaderCore(program_of(program, "Loader"), self.source, order, wanted, steps_per_launch, workers, ahead, when_starved,
                                      prepare, seed, mask)
         _open.add(self)
 
@@ -210,10 +211,6 @@ def _close_all() -> None:
         loader.close()
 
 
-def _program_of(program: _core.Program | TracedProgram) -> _core.Program:
-    return program.program if isinstance(program, TracedProgram) else program
-
-
 def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], feeds: Iterable[str] | None = None, *,
             steps_per_launch: int = 1) -> Iterator[int]:
     """Feeds a program from any iterable of batches, such as a torch.utils.data.DataLoader:
@@ -226,7 +223,7 @@ def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], fee
     batches are copied; the next ones are taken from the iterable while the steps run."""
     if steps_per_launch < 1:
         raise ValueError(f"batches: a launch has at least one step, not {steps_per_launch}")
-    to = _program_of(program)
+    to = program_of(program, "batches")
     names = list(feeds) if feeds is not None else None
     gathered: list[dict[str, np.ndarray[Any, Any]]] = []
     for batch in iterable:

@@ -8,7 +8,7 @@ import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -50,8 +50,11 @@ class TracedProgram:
         self._result = result
         self._output_names = output_names
 
-    def write(self, /, **data: Any) -> None:
+    def write(self, /, *args: Never, **data: Any) -> None:
         """Gives data to inputs and feeds, by the names of the parameters."""
+        if args:
+            raise TypeError("write: a gs.TracedProgram, made by compile() of a function of @gs.program, takes arrays by the names of the "
+                            "parameters, such as write(x=array); write(\"x\", array) is of gs.Program, which its .program is")
         for name, array in data.items():
             self.program.write(name, array)
 
@@ -168,6 +171,13 @@ class Traced:
             step.write(**arrays)
             step.run()
             return step.result()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and (hasattr(TracedProgram, name) or hasattr(_core.Program, name)):
+            function = getattr(self._function, "__name__", "this")
+            raise AttributeError(f"{function} is a function of @gs.program, and no program: {name} is of the gs.TracedProgram that "
+                                 f"{function}.compile() returns", name=name, obj=self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _as_array(self, name: str, value: Any) -> Any:
         """An argument for a parameter without a type."""

@@ -11,7 +11,8 @@ from types import FrameType
 from typing import Any
 
 from graphsink import _core
-from graphsink._data import Loader, _program_of
+from graphsink._data import Loader
+from graphsink._mixed import program_of
 from graphsink._program import TracedProgram
 
 
@@ -20,7 +21,7 @@ def evaluate(program: _core.Program | TracedProgram, loader: Loader, metrics: Se
     """Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records, such as the
     mean of "accuracy". The program may share Variables with one that is trained."""
     wanted = [_core.Metric(metric) if isinstance(metric, str) else metric for metric in metrics]
-    return _core.run_evaluation(_program_of(program), loader.core, wanted, mode)
+    return _core.run_evaluation(program_of(program, "evaluate"), loader.core, wanted, mode)
 
 
 def train(program: _core.Program | TracedProgram, loader: Loader, *, steps: int = 0, epochs: int = 0,
@@ -58,7 +59,7 @@ def train(program: _core.Program | TracedProgram, loader: Loader, *, steps: int 
     was committed is saved."""
     with _Interrupt(ends_on_interrupt) as interrupt:
         return _core.run_training(
-            _program_of(program), loader.core, steps, epochs, mode, steps_per_launch, longest_launch,
+            program_of(program, "train"), loader.core, steps, epochs, mode, steps_per_launch, longest_launch,
             [records] if isinstance(records, str) else list(records), on_step, list(actions), _checked(evaluate), evaluate_every, patience, save, log_file, log_every, _progress() if progress else "none",
             should_stop, interrupt.was_seen, log)
 

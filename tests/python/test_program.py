@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -542,3 +543,53 @@ def test_what_cannot_be_traced_or_returned_is_refused():
     x = gs.Graph().input("x", gs.f32, (2,))
     with pytest.raises(gs.Error, match="index 5 lies outside of axis 0"):
         x[5]
+
+
+# ---- The two kinds of programs in the place of one another
+
+@gs.program
+def doubled(x: gs.Value = gs.feed(gs.f32, 2, 2)) -> dict[str, gs.Value]:
+    return {"y": gs.sum(x * 2)}
+
+
+def test_a_function_in_the_place_of_a_program_is_said(tmp_path: pathlib.Path) -> None:
+    source, order = {"x": np.zeros((4, 2), np.float32)}, gs.sample_order(4, batch=2)
+    calls: dict[str, Callable[[], Any]] = {
+        "Loader": lambda: gs.Loader(doubled, source, order),  # type: ignore[arg-type]
+        "train": lambda: gs.train(doubled, gs.Loader(doubled.compile(), source, order), steps=1),  # type: ignore[arg-type]
+        "evaluate": lambda: gs.evaluate(doubled, gs.Loader(doubled.compile(), source, order), ["y"]),  # type: ignore[arg-type]
+        "batches": lambda: next(gs.batches(doubled, [source], ["x"])),  # type: ignore[arg-type]
+        "snapshot": lambda: gs.save(tmp_path / "file", doubled),
+    }
+    for function, call in calls.items():
+        with pytest.raises(TypeError, match=rf"{function}: .*gs\.Program.*gs\.TracedProgram.*@gs\.program.*give doubled\.compile\(\)"):
+            call()
+    with pytest.raises(TypeError, match=r"gs\.Graph is no program yet: give gs\.compile\(graph\)"):
+        gs.save(tmp_path / "file", gs.Graph())
+    with pytest.raises(TypeError, match="Loader: .*; not str"):
+        gs.Loader("doubled", source, order)  # type: ignore[arg-type]
+
+
+def test_a_program_in_the_place_of_a_graph_is_said(tmp_path: pathlib.Path) -> None:
+    traced = doubled.compile()
+    for given, words in ((doubled, r"doubled is a function of @gs\.program.*call doubled\.compile\(\)"),
+                         (traced, r"a gs\.TracedProgram.*use it as it is"), (traced.program, r"a gs\.Program.*use it as it is")):
+        with pytest.raises(TypeError, match="compile: it takes a gs.Graph.*" + words):
+            gs.compile(given)  # type: ignore[arg-type]
+    for given, words in ((doubled, r"doubled\.compile\(\)\.graph"), (traced, r"give its \.graph"), (traced.program, "the graph that it was compiled of")):
+        with pytest.raises(TypeError, match="write_graph: it takes a gs.Graph.*" + words):
+            gs.write_graph(tmp_path / "file", given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        gs.compile(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        gs.compile(gs.Graph(), "cuda")  # type: ignore[arg-type]
+
+
+def test_what_only_the_other_kind_has_is_said() -> None:
+    with pytest.raises(TypeError, match=r"gs\.TracedProgram.*write\(x=array\).*gs\.Program"):
+        doubled.compile().write("x", np.zeros(2, np.float32))  # type: ignore[arg-type]
+    for name in ("run", "write", "records", "explain"):
+        with pytest.raises(AttributeError, match=rf"doubled is a function of @gs\.program.*{name}.*doubled\.compile\(\)"):
+            getattr(doubled, name)
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        doubled.other  # type: ignore[attr-defined]
