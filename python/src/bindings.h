@@ -24,6 +24,8 @@ Value value_of(const Operand& operand, const Where& where, const char* op = "ope
 // A text of the library with the names that Python has for what it names: "RunOptions::steps" is "steps", a keyword,
 // and "Program::write()" is "Program.write()". Needs the GIL.
 std::string python_names(std::string_view text);
+// The same of whole remedies alone, which needs no GIL: for JSON, in which every text stands in quotes.
+std::string python_phrases(std::string_view text);
 // Makes an Error the exception that Python raises next, with the cause that a host op has left.
 void set_error(const Error& error);
 

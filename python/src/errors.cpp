@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <string>
+#include <utility>
 
 #include "bindings.h"
 
@@ -20,6 +22,21 @@ constexpr std::string_view kOptions[] = {
     "SinkRunOptions",    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions",  "TopPOptions",
     "TrainOptions",      "Tuning",           "VarOptions",          "WhileOptions",        "WorldOptions",
     "WriteGraphOptions", "WriteOptions"};
+
+// Remedies in C++, and what they are in Python, where ops are functions of Python or come from a module in C++.
+constexpr std::pair<std::string_view, std::string_view> kPhrases[] = {
+    {"give its OpDef a CUDA body", "write it with ops of graphsink, or as an op in C++ that has a CUDA body"},
+    {"give its OpDef a CPU body", "write it with ops of graphsink, or as an op in C++ that has a CPU body"},
+    {"give its OpDef a .grad", "give the op a gradient in C++"},
+    {"its OpDef declares it as not capturable", "it is declared as not capturable"},
+    {"list its OpDef in GraphFileOptions::ops; what external_op() made has none: make it an OpDef",
+     "give the FileOps of its module in C++ as ops; what host_op() made has none: write it with ops of graphsink"},
+    {"list its OpDef in GraphFileOptions::ops, under this name", "give the FileOps of its module in C++ as ops"},
+    {"declare the op with .traits = {.repeatable = true}", "write the op in C++ and declare it as repeatable"},
+    {"build it with the preset cuda, which needs CUDA Toolkit 13",
+     "install the package where CUDA Toolkit 13 is, with "
+     "pip install . --config-settings=cmake.define.GRAPHSINK_FLAVOUR=cuda"},
+};
 
 // Reports of failed captures say this before the text of the user's exception, which ends with its line or before a
 // remedy.
@@ -46,7 +63,17 @@ std::string python_name(const std::string& scope, const std::string& member) {
 
 }  // namespace
 
-std::string python_names(std::string_view text) {
+std::string python_phrases(std::string_view text) {
+  std::string made(text);
+  for (const auto& [in_cpp, in_python] : kPhrases)
+    for (std::size_t at = made.find(in_cpp); at != std::string::npos; at = made.find(in_cpp, at + in_python.size()))
+      made.replace(at, in_cpp.size(), in_python);
+  return made;
+}
+
+std::string python_names(std::string_view said) {
+  const std::string in_python = python_phrases(said);
+  const std::string_view text = in_python;
   std::string made;
   bool is_quoted = false;  // between double quotes stands what users have named
   for (std::size_t at = 0; at < text.size();) {

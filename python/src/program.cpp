@@ -186,16 +186,24 @@ void bind_results(nb::class_<ProgramHandle>& type) {
 
 void bind_questions(nb::class_<ProgramHandle>& type) {
   type.def(
-          "plan", [](const ProgramHandle& self) { return self.program->plan(here()); },
+          "plan",
+          [](const ProgramHandle& self) {
+            PlanSummary plan = self.program->plan(here());
+            for (Reason& reason : plan.reasons) {
+              reason.why = python_names(reason.why);
+              reason.remedy = python_names(reason.remedy);
+            }
+            return plan;
+          },
           "The planner's decisions for the input shapes written last.")
       .def(
-          "explain", [](const ProgramHandle& self) { return self.program->explain(here()); },
+          "explain", [](const ProgramHandle& self) { return python_names(self.program->explain(here())); },
           "The plan as text: tasks in order with their op, type, stream, memory and line of Python; then reasons.")
       .def(
-          "explain_json", [](const ProgramHandle& self) { return self.program->explain_json(here()); },
+          "explain_json", [](const ProgramHandle& self) { return python_phrases(self.program->explain_json(here())); },
           "The same and more for a script: one JSON object.")
       .def(
-          "explain_dot", [](const ProgramHandle& self) { return self.program->explain_dot(here()); },
+          "explain_dot", [](const ProgramHandle& self) { return python_phrases(self.program->explain_dot(here())); },
           "The same as a graph for graphviz (dot -Tsvg).")
       .def(
           "memory",

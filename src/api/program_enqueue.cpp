@@ -26,7 +26,7 @@ void Program::Impl::require_enqueue(const Where& where) {
     throw Error("enqueue", where,
                 "a result has a size that depends on data, for which run() plans anew when it changes; the launches of "
                 "a graph of yours cannot",
-                "give the results of select.h upper bounds");
+                "give results whose sizes depend on data upper bounds");
   }
   const Plan& plan = entry->plan();
   if (!plan.feeds.empty()) {

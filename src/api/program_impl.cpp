@@ -157,7 +157,7 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
   }
   if (std::find(std::begin(kAllModes), std::end(kAllModes), mode) == std::end(kAllModes)) {
     throw Error("run", where, "there is no mode with the number " + std::to_string(static_cast<int>(mode)),
-                "pass one of the modes in graphsink/mode.h, such as sink");
+                "pass one of the modes, such as sink");
   }
   require_issuer("run", where);
   {
@@ -226,7 +226,8 @@ void Program::Impl::refuse_effects() const {
     if (!node.op->traits.host_effect || node.op->traits.repeatable) continue;
     throw Error(std::string(node.op->name), node.where,
                 "has an effect on the host, which would happen twice in a step that finds another size for a result",
-                "give the results of select.h upper bounds, or declare the op with .traits = {.repeatable = true} if "
+                "give results whose sizes depend on data upper bounds, or declare the op with .traits = {.repeatable = "
+                "true} if "
                 "it may run more than once for a step");
   }
 }

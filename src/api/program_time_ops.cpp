@@ -39,7 +39,7 @@ void Program::Impl::require_timeable(const Where& where) {
   if (has_result_sizes_) {
     throw Error("time_ops", where,
                 "a result has a size that depends on data, for which run() plans anew when it changes",
-                "give the results of select.h upper bounds");
+                "give results whose sizes depend on data upper bounds");
   }
   if (!used_further_devices(entry->plan()).empty()) {
     throw Error("time_ops", where, "the program uses several devices, and each has a clock of its own",

@@ -19,7 +19,7 @@ std::shared_ptr<Device> open_device(DeviceId id, const Log& log, std::span<Devic
   return open_cuda_device(id.index, log, beside, options.flush_denormals);
 #else
   throw Error(to_string(id), Where(), "this build of graphsink has no CUDA support",
-              "configure with the preset \"cuda\" (needs CUDA Toolkit 13), or compile for gs::cpu()",
+              "build it with the preset cuda, which needs CUDA Toolkit 13, or compile for gs::cpu()",
               ErrorCode::unavailable);
 #endif
 }

@@ -318,3 +318,43 @@ def test_the_options_that_texts_name_are_those_of_the_headers() -> None:
     assert known is not None
     listed = {name for name in re.findall(r'"(\w+)"', known[1]) if name.endswith("Options")}
     assert listed == set(re.findall(r"\bstruct (\w+Options)\b", headers))
+
+
+# ---- Words of C++
+
+def test_remedies_of_host_ops_speak_python(tmp_path: pathlib.Path) -> None:
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (2,))
+    seen = gs.host_op(lambda x: x, out=lambda x: (x.dtype, x.shape))(x)
+    graph.output("y", seen)
+    written = error_of(lambda: gs.write_graph(tmp_path / "graph.safetensors", graph))
+    assert "what host_op() made has none: write it with ops of graphsink" in written.remedy
+    w = gs.Variable("w", [1.0, 2.0])
+    loss = gs.sum(gs.host_op(lambda x: x, out=lambda x: (x.dtype, x.shape))(graph.value(w)))
+    differentiated = error_of(lambda: gs.grad(loss, [w]))
+    assert "give host_op() a grad=" in differentiated.remedy
+    for error in (written, differentiated):
+        assert not re.search(r"OpDef|::|external_op|\{\.", str(error)), error
+
+
+@pytest.mark.skipif(not gs.cuda.is_available(), reason="ops run on the host of a GPU")
+def test_plans_of_host_ops_speak_python() -> None:
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (2,))
+    graph.output("y", gs.host_op(lambda x: x, out=lambda x: (x.dtype, x.shape))(x))
+    program = gs.compile(graph, gs.cuda(0))
+    wanted = "write it with ops of graphsink, or as an op in C++ that has a CUDA body"
+    assert wanted in program.explain() and any(wanted in reason.remedy for reason in program.plan().reasons)
+    assert any(wanted in reason["remedy"] for reason in json.loads(program.explain_json())["reasons"])
+    for text in (program.explain(), program.explain_json(), program.explain_dot()):
+        assert not re.search(r"OpDef|\w::|\{\.", text), text
+
+
+def test_phrases_that_are_put_into_python_are_those_of_the_library() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    table = (root / "python/src/errors.cpp").read_text(encoding="utf-8").split("kPhrases[] = {\n")[1].split("\n};\n")[0]
+    pairs = re.findall(r'\{"((?:[^"\\]|\\.)*)",', table)
+    assert len(pairs) > 5
+    # Texts that stand in several literals are one.
+    sources = "".join(re.sub(r'"\s*\n\s*"', "", path.read_text(encoding="utf-8")) for path in sorted((root / "src").rglob("*.cpp")))
+    assert [phrase for phrase in pairs if phrase not in sources] == []
