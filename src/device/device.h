@@ -114,7 +114,10 @@ struct HostStatus {
   // Called in a catch block by the thread that ran the body of `bad`. The first exception is kept.
   void take_exception(const BoundNode& bad) noexcept {
     std::int32_t none = -1;
-    if (std::atomic_ref(node).compare_exchange_strong(none, bad.id)) what = thrown();
+    if (std::atomic_ref(node).compare_exchange_strong(none, bad.id)) {
+      what = thrown();
+      what.is_own = what.is_of(bad.op->name, Where());  // a node that the planner has added stands for another op
+    }
     std::atomic_ref(failed).store(1, std::memory_order_release);
   }
   // Forgets what was thrown. No body may be running.

@@ -62,6 +62,7 @@ TEST_P(Agreement, AStepThatFailsOnOneRankCommitsOnNone) {
     } else {
       EXPECT_TRUE(has(problem, "the step failed on rank " + std::to_string(bad()) + ": index 7 lies outside"))
           << problem;
+      EXPECT_FALSE(has(problem, "its body threw")) << problem;
     }
     EXPECT_EQ(step(good), "");
     EXPECT_EQ(counting.counted(), 2) << to_string(mode);

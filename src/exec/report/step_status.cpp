@@ -106,10 +106,10 @@ void StepStatus::note_broken_off() {
 
 bool StepStatus::has_failed() const { return std::atomic_ref(progress().failed).load(std::memory_order_acquire) != 0; }
 
-std::optional<Error> StepStatus::take_exception() {
+std::optional<Thrown> StepStatus::take_exception() {
   session_.device().wait(session_.stream());  // a later step may still be throwing
-  std::optional<Error> result;
-  if (host().failed) result.emplace(body_error("step", Where(), host().what));
+  std::optional<Thrown> result;
+  if (host().failed) result = host().what;
   host().clear();
   return result;
 }
@@ -119,8 +119,12 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   if (!has_failed()) return nullptr;
   Progress& told = progress();
   StepError error = std::atomic_ref(told.error).load();
-  std::optional<Error> thrown = take_exception();
-  if (error != StepError::unknown) thrown.reset();
+  const std::optional<Thrown> exception = take_exception();
+  const auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
+  const Node* source = node < graph_.nodes.size() ? &graph_.nodes[node] : nullptr;
+  std::optional<Error> thrown;
+  if (exception && error == StepError::unknown)
+    thrown = body_error(source ? graph_.name_of(*source) : "step", source ? source->where : Where(), *exception);
   std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
   const ErrorCode code = thrown ? thrown->code() : ErrorCode::step_failed;
@@ -132,13 +136,11 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
     const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
   }
-  auto node = static_cast<std::size_t>(std::atomic_ref(told.error_node).load());
-  if (node >= graph_.nodes.size()) return &failure_.emplace(Error("step", where, problem, remedy, code));
-  const Node& source = graph_.nodes[node];
-  std::string op = graph_.name_of(source);
-  if (!writes_variables(*source.op, source.inputs.size()))
-    return &failure_.emplace(Error(op, source.where, problem, remedy, code));
-  BrokenCommit broken(op, source.where, "the step broke off while it committed: " + problem,
+  if (!source) return &failure_.emplace(Error("step", where, problem, remedy, code));
+  std::string op = graph_.name_of(*source);
+  if (!writes_variables(*source->op, source->inputs.size()))
+    return &failure_.emplace(Error(op, source->where, problem, remedy, code));
+  BrokenCommit broken(op, source->where, "the step broke off while it committed: " + problem,
                       "an op that writes Variables must not throw", code);
   variables_.set_broken(broken);
   return &failure_.emplace(broken);

@@ -95,7 +95,7 @@ class StepStatus {
   void acknowledge();
   // The exception that a body on the host threw, as an Error; empty if none did. Returns it once, and waits for the
   // program's stream.
-  std::optional<Error> take_exception();
+  std::optional<Thrown> take_exception();
 
   const GraphData& graph_;
   const Session& session_;
