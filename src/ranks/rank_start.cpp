@@ -13,9 +13,14 @@ constexpr int kMost = std::numeric_limits<int>::max();
 // The names of the variables by which ranks are counted.
 struct Names {
   const char *rank, *size, *local_rank;
+  const char* address;  // the remedy where MASTER_ADDR or MASTER_PORT is not set
 };
-constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK"};
-constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"};
+constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                          "start all ranks by torchrun, which sets both, or set MASTER_ADDR to the host of rank 0 and "
+                          "MASTER_PORT to a free port on it, such as 29500, for every process"};
+constexpr Names kSlurm{
+    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+    "in the script of sbatch: export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29500"};
 
 class Reader {
  public:
@@ -68,12 +73,9 @@ RankStart numbered(const Reader& reader, const Names& names) {
   start.host = reader.text("MASTER_ADDR");
   const bool has_port = reader.has("GRAPHSINK_PORT") || reader.has("MASTER_PORT");
   if (start.host.empty() || !has_port)
-    reader.refuse(
-        std::string(names.size) + " is " + std::to_string(*size) + ", and the environment variable " +
-            (start.host.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set",
-        "for srun, in the script of sbatch: export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29500; "
-        "for one process outside of srun, unset " +
-            std::string(names.size));
+    reader.refuse(std::string(names.size) + " is " + std::to_string(*size) + ", and the environment variable " +
+                      (start.host.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set",
+                  std::string(names.address) + "; for one process alone, unset " + names.size);
   start.port = port_of(reader);
   return start;
 }

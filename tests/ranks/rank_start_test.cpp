@@ -95,12 +95,13 @@ TEST(RankStart, RefusesWhatContradictsItself) {
       {with(kTorchrun, {{"WORLD_SIZE", ""}}), "RANK is set, and WORLD_SIZE is not", "both"},
       {with(kTorchrun, {{"RANK", ""}}), "WORLD_SIZE is set, and RANK is not", "both"},
       {with(kTorchrun, {{"LOCAL_RANK", "x"}}), "LOCAL_RANK is \"x\"", "a number, 0 or more"},
-      {with(kTorchrun, {{"MASTER_ADDR", ""}}), "MASTER_ADDR is not set", "scontrol show hostnames | head -1"},
-      {with(kTorchrun, {{"MASTER_PORT", ""}}), "MASTER_PORT is not set", "MASTER_PORT=29500"},
+      {with(kTorchrun, {{"MASTER_ADDR", ""}}), "MASTER_ADDR is not set", "start all ranks by torchrun"},
+      {with(kTorchrun, {{"MASTER_PORT", ""}}), "MASTER_PORT is not set", "a free port on it, such as 29500"},
       {with(kTorchrun, {{"MASTER_PORT", "65535"}}), "MASTER_PORT is \"65535\"", "1 to 65534"},
       {with(kTorchrun, {{"GRAPHSINK_PORT", "http"}}), "GRAPHSINK_PORT is \"http\"", "1 to 65535"},
       {with(kSlurm, {{"MASTER_ADDR", ""}}), "SLURM_NTASKS is 3, and the environment variable MASTER_ADDR is not set",
-       "unset SLURM_NTASKS"},
+       "in the script of sbatch: export MASTER_ADDR=$(scontrol show hostnames | head -1) MASTER_PORT=29500; for one "
+       "process alone, unset SLURM_NTASKS"},
       {with(kSlurm, {{"SLURM_PROCID", "3"}}), "SLURM_PROCID is 3, and SLURM_NTASKS is 3", "from 0"},
   };
   for (const Row& row : rows) {
