@@ -11,6 +11,7 @@
 
 #include "profiling/clock.h"
 #include "profiling/machine.h"
+#include "profiling/no_ranks.h"
 #include "profiling/profile.h"
 #include "profiling/ranks_bench.h"
 #include "profiling/report.h"
@@ -219,8 +220,7 @@ int run_ranks(const Options& options) {
   return 0;
 #else
   (void)options;
-  throw Error("--ranks", Where(), "this build has no ranks",
-              "install MPI or ZeroMQ (docs/ranks.md), and configure with -DGRAPHSINK_RANKS=ON");
+  bench::refuse_ranks();
 #endif
 }
 

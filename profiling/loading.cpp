@@ -20,6 +20,7 @@
 #include "profiling/loading_ranks.h"
 #endif
 #include "profiling/machine.h"
+#include "profiling/no_ranks.h"
 #include "profiling/report_file.h"
 #include "samples/cli.h"
 #include "samples/models/data.h"
@@ -262,8 +263,7 @@ int run_ranks(const Options& options) {
   return 0;
 #else
   (void)options;
-  throw Error("--ranks", Where(), "this build has no ranks",
-              "install MPI or ZeroMQ (docs/ranks.md), and configure with -DGRAPHSINK_RANKS=ON");
+  refuse_ranks();
 #endif
 }
 
