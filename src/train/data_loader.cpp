@@ -66,6 +66,9 @@ class Loader::Impl final : private Receiver {
                 " fields of the source",
             "name a feed for each field, or prepare the samples by a function", where);
     if (mask_) check_mask(where);
+    require(options.when_starved != WhenStarved::shrink || program_.plan(where).unrolled_steps <= 1,
+            "WhenStarved::shrink would give each rank launches of other numbers of steps, and NCCL needs equal ones",
+            "leave LoaderOptions::when_starved at wait", where);
     return parts;
   }
 

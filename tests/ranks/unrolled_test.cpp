@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/plan_of.h"
@@ -278,7 +279,12 @@ TEST_F(Unrolled, TrainingsTakeAsManyStepsOnAllRanks) {
     Training training;
     const auto source = tensor_source({{"x", Tensor::normal({320, 6}, 1)}, {"row", Tensor(i32, {320})}});
     const SampleOrder order = sample_order(320, {.batch = 4, .seed = 1, .rank = me(), .world = world_of_nccl().size()});
-    Loader loader(*training.program, source, order, {{"x", training.x}, {"row", training.row}});
+    const std::vector<std::pair<std::string, Value>> feeds{{"x", training.x}, {"row", training.row}};
+    const std::string refused = problem_of([&] {
+      const Loader shrinking(*training.program, source, order, feeds, {.when_starved = WhenStarved::shrink});
+    });
+    EXPECT_TRUE(has(refused, "WhenStarved::shrink would give each rank launches of other numbers of steps")) << refused;
+    Loader loader(*training.program, source, order, feeds);
     const TrainOptions options{.steps = 60, .steps_per_launch = steps, .progress = nullptr};
     const TrainResult result = train(*training.program, loader, options);
     EXPECT_EQ(result.steps_per_launch, steps == 0 ? 16 : 1);
