@@ -39,7 +39,7 @@ struct LoaderOptions {
   int workers = 1;
   // Launches that workers prepare ahead of the one that next() returns, at least 1. Each takes memory for its batches.
   int ahead = 2;
-  // Results do not depend on it. Not `shrink` where ranks of nccl_world() run several steps in a launch
+  // Results do not depend on it. Loader refuses `shrink` where ranks of nccl_world() run several steps in a launch
   // (PlanSummary::unrolled_steps): each would shrink other launches, and they have to launch alike.
   WhenStarved when_starved = WhenStarved::wait;
   // None: the bytes of each field go to the feed of the same number as they are, straight into the memory from which

@@ -93,11 +93,11 @@ struct Limits {
   // graphs of the set that was dropped last are kept, and the next capture changes them in place where the device can
   // do that (Counters::graph_updates), which is cheaper than a capture from nothing.
   std::size_t shape_cache_shapes = std::numeric_limits<std::size_t>::max();
-  // Where the target exchanges values with other ranks (nccl_world()), several steps become one launch that is
-  // unrolled: a graph in which the nodes of a step stand once for each step. This bounds the nodes of such a graph,
-  // as explain() counts those of a step, with copies, branches and loops; a step with more than half of it takes a
-  // launch of its own. Larger graphs save fewer launches than they cost memory, which all of a program's launches
-  // together take about twice. Ranks with different plans take the least of their numbers. It changes no result.
+  // Where the target exchanges values with other ranks (nccl_world()), a launch of several steps is unrolled: a graph
+  // in which the nodes of a step stand once for each step. This bounds the nodes of such a graph, as explain() counts
+  // those of a step, with copies, branches and loops; a step with more than half as many takes a launch of its own. A
+  // program captures launches of 2, 4, 8 ... steps, as its runs need them, at most 1024; together they take twice the
+  // memory of the longest one. Ranks with different plans take the least of their numbers. It changes no result.
   std::size_t unrolled_nodes = 8192;
 };
 
