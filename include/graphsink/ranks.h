@@ -30,17 +30,21 @@
 //
 // With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps. It does not end
 // those in which no call of the program waits: loops around Program::poll(), Variable::read() and write(), streams of
-// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators. The
-// step that was given up may have committed anything: do not save the Variables then.
+// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators. A step that was given up
+// commits nothing on this rank; others may have committed it.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // the data are moved. Another number of ranks adds up in another order.
 //
 // On GPUs the data of collectives crosses the host with world() and mpi_world(); with nccl_world() it does not.
 //
-// Threads: the steps of one Program at a time use a Comm. sync() it before another Program with this Comm runs, and
-// before barrier(), broadcast_variables() and collectives of an Eager; where a step is seen to be under way, these
-// throw Error. Programs that are to run beside each other need a Comm each.
+// Programs, Eagers, barrier(), split() and broadcast_variables() may share a Comm: its collectives have the order of the
+// calls on the rank, which must be the same on all ranks. On one thread, each call waits until the steps of another
+// program that uses the Comm have ended. On another thread it throws Error, until the program that ran last was waited
+// for: by sync(), output() and records(), a poll() that returned true, or its destructor. That does not depend on
+// whether its steps have ended. A program must not be used by another thread either before it was waited for. Threads
+// that do not wait for each other need a Comm each: comm.split(0) makes one. Steps in a CUDA graph of the caller's
+// (Program::enqueue()) take no turn: wait for the graph before something else uses the Comm.
 #pragma once
 
 #include <cstddef>

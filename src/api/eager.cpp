@@ -3,6 +3,7 @@
 #include "base/at.h"
 #include "device/device.h"
 #include "graphsink/program.h"
+#include "ir/agreement.h"
 #include "ir/bound_node.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
@@ -74,10 +75,12 @@ class EagerRunner {
     const Target& target = device_->target();
     const bool on_cuda = !target.runs_cpu_bodies();
     if (body_for(op, target.id.kind, target.sm) == nullptr) {
+      const char* const crosses = op.traits.agree ? ", because the values of its Comm cross the host" : "";
       throw Error(
-          std::string(op.name), where, std::string("has no body for ") + to_string(target.id),
+          std::string(op.name), where, std::string("has no body for ") + to_string(target.id) + crosses,
           on_cuda ? "use an Eager on gs::cpu(), or a Graph, where it runs on the host" : "give its OpDef a CPU body");
     }
+    const auto turn = turn_for(op, attrs, where);
     Prepared prepared;
     if (op.prepare) prepared = op.prepare(PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});
     Memory workspace = prepared.workspace ? device_->allocate(prepared.workspace) : nullptr;
@@ -97,6 +100,14 @@ class EagerRunner {
     node.where = where;
     device_->call(*stream_, node);
     check(op, where);
+  }
+
+  // Of a collective, until it has ended: its turn in the group of ranks.
+  static std::shared_ptr<const void> turn_for(const OpDef& op, const Attrs& attrs, const Where& where) {
+    if (op.traits.agree == nullptr) return nullptr;
+    Agreement agreement;
+    agreement.collectives.push_back({.op = &op, .attrs = attrs, .types = {}, .where = where});
+    return static_cast<const AgreeOp*>(op.traits.agree)->turns(agreement, where)->hold(where);
   }
 
   void check(const OpDef& op, const Where& where) {

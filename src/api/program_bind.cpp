@@ -6,11 +6,26 @@
 #include "api/program_impl.h"
 #include "base/at.h"
 #include "base/trace.h"
+#include "ir/agreement.h"
 #include "ir/system_ops.h"
 #include "passes/explain.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
+namespace {
+
+// The groups of ranks in which the plan exchanges values; null if there are none.
+std::shared_ptr<const RankTurns> rank_turns(const Plan& plan, const Where& where) {
+  const OpDef* agree = nullptr;
+  for (const PlanNode& node : plan.nodes) agree = node.op->traits.agree ? node.op->traits.agree : agree;
+  for (const PlanNode& node : plan.nodes)
+    if (agree != nullptr && node.op == agree)
+      return static_cast<const AgreeOp*>(agree)->turns(node.attrs.as<Agreement>(), where);
+  return nullptr;
+}
+
+}  // namespace
+
 Plan Program::Impl::make_current_plan() const {
   GRAPHSINK_TRACE(plan, "plan");
   PlanOptions options;
@@ -58,9 +73,11 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   return a;
 }
 
-void Program::Impl::prepare_plan() {
-  (void)plan();
+void Program::Impl::prepare_plan(const Where& where) {
+  const Plan& planned = plan();
   if (shapes_.current() || shapes_.is_prepared()) return;
+  if (!turn_.has_groups()) turn_.set_groups(rank_turns(planned, where));
+  turn_.wait_for_others(where);
   const RunGate::Inside inside(variables_.gate());
   shapes_.prepare(session_.devices());
 }
@@ -88,7 +105,7 @@ void Program::Impl::bind(const Where& where) {
   require_caller("bind", where);
   if (shapes_.current()) return;
   GRAPHSINK_TRACE(plan, "bind");
-  prepare_plan();
+  prepare_plan(where);
   variables_.bring(plan(), status_.teller(), *this, where);
   const RunGate::Inside inside(variables_.gate());
   Addresses a = addresses(plan(), where);

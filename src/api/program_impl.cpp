@@ -105,6 +105,7 @@ bool Program::Impl::finish() noexcept {
     session_.for_each_stream(
         [&](DeviceQueue& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
   }
+  turn_.leave();
   if (is_done) {
     log_failure([&] { status_.report(Where()); });
     return true;
@@ -113,6 +114,15 @@ bool Program::Impl::finish() noexcept {
   watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
+}
+
+void Program::Impl::finish_steps() {
+  require_caller("run", Where());
+  const RunGate::Inside inside(variables_.gate());
+  const HostWatch::Wait waits(watch());
+  settle();
+  device().wait(stream());
+  runner_.note_all_over();
 }
 
 void Program::Impl::settle() {
@@ -182,6 +192,7 @@ void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where
 
 std::int64_t Program::Impl::run_from(std::int64_t first, Mode mode, const RunOptions& options, const Where& where) {
   bind(where);
+  turn_.take(where);
   std::optional<RunGate::Inside> inside;
   variables_.enter_run(inside);
   if (options.stream) wait_for_caller(*options.stream, where);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/turn_of_program.h"
 #include "base/fork_mark.h"
 #include "exec/capture/capture_policy.h"
 #include "exec/capture/node_names.h"
@@ -90,7 +91,7 @@ class Program::Impl final : private Allocator {
   void allocate_status(const Where& where);
   // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.
   void unbind(const Where& where);
-  void prepare_plan();
+  void prepare_plan(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
   void watch_host_ops();
   void trim_shapes();
@@ -130,6 +131,8 @@ class Program::Impl final : private Allocator {
   std::uint32_t committed_steps() const;  // number of steps that have ended and committed, modulo 2^32
   // Throws Error for an op that must not run twice for one step.
   void refuse_effects() const;
+  // Waits for all steps, without a word on those that failed.
+  void finish_steps();
   // If issuing failed half-way: waits for all streams, so that the program can go on.
   void settle();
 
@@ -156,6 +159,7 @@ class Program::Impl final : private Allocator {
   NodeNamesFile node_names_;
   ReplayAudit replay_audit_;
   std::unique_ptr<OpClock> op_clock_;  // clock of the last time_ops(), if that failed: its steps may still be running
+  TurnOfProgram turn_{[this] { finish_steps(); }};
   std::shared_ptr<const RankWait> rank_wait_;  // null if the plan that was bound last exchanges on no device
   std::optional<HostWatch> watch_;             // once a plan has ops on the host or loops; gone before what it looks at
   bool is_in_callers_graph_ = false;           // a step was captured by enqueue()

@@ -41,7 +41,7 @@ MemoryReport Program::Impl::report() {
 }
 
 MemoryReport Program::Impl::memory() {
-  prepare_plan();
+  prepare_plan(Where());
   return report();
 }
 

@@ -13,6 +13,7 @@ void Program::Impl::sync(const Where& where) {
   settle();
   device().wait(stream());
   runner_.note_all_over();
+  turn_.leave();
   if (rank_wait_) rank_wait_->require_whole();
   status_.report(where);
   variables_.require_whole();
@@ -26,6 +27,7 @@ bool Program::Impl::poll(const Where& where) {
   if (!is_done && runner_.launches().pushed() > 0) return false;
   // Steps that broke off do not signal their end, but all work is done here. So sync() does not wait.
   if (is_unsettled_ || status_.has_failed()) sync(where);
+  turn_.leave();
   variables_.require_whole();
   return true;
 }

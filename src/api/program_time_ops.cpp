@@ -52,6 +52,7 @@ std::vector<OpTime> Program::Impl::time_ops(std::int64_t steps, const Where& whe
   require_timeable(where);
   ShapeEntry& entry = *shapes_.current();
   op_clock_ = std::make_unique<OpClock>(entry.plan(), device());
+  turn_.take(where);
   {
     std::optional<RunGate::Inside> inside;
     variables_.enter_run(inside);

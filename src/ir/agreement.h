@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,33 @@ struct CollectiveUse {
 // one output and no input: it gathers the step blocks of all ranks.
 struct Agreement {
   std::vector<CollectiveUse> collectives;
+};
+
+// A program whose steps exchange values between ranks.
+class RankUser {
+ public:
+  virtual ~RankUser() = default;
+  // Waits until all steps that were given to the device have ended, on the thread that gave them to it.
+  virtual void finish_steps() = 0;
+};
+
+// The groups of ranks of a plan, in which programs and calls take turns: exchanges have the order of the calls on the
+// thread that uses a group. A program has its turn from its run until it was waited for. All of these throw Error for
+// another thread.
+class RankTurns {
+ public:
+  virtual ~RankTurns() = default;
+  // The turn of `user` begins, when the steps of those before have ended.
+  virtual void take(const std::shared_ptr<RankUser>& user, const Where& where) const = 0;
+  // The host has waited for the steps of `user`. Never throws Error.
+  virtual void leave(const RankUser& user) const = 0;
+  // A call beside the steps of programs, when those before have ended: until its result is gone.
+  virtual std::shared_ptr<const void> hold(const Where& where) const = 0;
+};
+
+// What OpTraits::agree is of every op that runs.
+struct AgreeOp : OpDef {
+  std::shared_ptr<const RankTurns> (*turns)(const Agreement& agreement, const Where& where) = nullptr;
 };
 
 // The other ranks, for the program that exchanges values with them on a device: Prepared::data of the node of

@@ -112,6 +112,38 @@ Prepared compare_plans(const PrepareArgs& p) {
       "build the same collectives in the same order on all ranks, of equal groups, and write data of the same sizes");
 }
 
+// --- turns
+
+class TurnsOfGroups : public RankTurns {
+ public:
+  TurnsOfGroups(const Agreement& agreement, const Where& where) : agreement_(agreement) {
+    const Voters voters = voters_of(agreement_, where);
+    groups_ = voters.groups;
+    if (std::find(groups_.begin(), groups_.end(), voters.all) == groups_.end()) groups_.push_back(voters.all);
+  }
+
+  void take(const std::shared_ptr<RankUser>& user, const Where& where) const override {
+    for (RankGroup* group : groups_) group->turn().take(user, "run", where);
+  }
+  void leave(const RankUser& user) const override {
+    for (RankGroup* group : groups_) group->turn().leave(user);
+  }
+  std::shared_ptr<const void> hold(const Where& where) const override {
+    auto calls = std::make_shared<std::vector<std::unique_ptr<RankTurn::Call>>>();
+    for (RankGroup* group : groups_)
+      calls->push_back(std::make_unique<RankTurn::Call>(group->turn(), agreement_.collectives.front().op->name, where));
+    return calls;
+  }
+
+ private:
+  const Agreement agreement_;  // keeps the groups
+  std::vector<RankGroup*> groups_;
+};
+
+std::shared_ptr<const RankTurns> turns_of(const Agreement& agreement, const Where& where) {
+  return std::make_shared<TurnsOfGroups>(agreement, where);
+}
+
 // --- steps
 
 // Why the step failed on this rank; empty if it did not.
@@ -167,7 +199,7 @@ void compare_calls(const BodyArgs& a) {
   const std::string mine =
       described(node.op->name, a.attrs<CollectiveAttrs>(), std::span(node.types, at(node.inputs + node.outputs)));
   const std::vector<std::string> all =
-      a.attrs<CollectiveAttrs>().group->all_texts(mine, {"a collective of an Eager", exchange.where});
+      a.attrs<CollectiveAttrs>().group->all_texts(mine, {"a collective of an Eager", exchange.where, nullptr, true});
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw Error(std::string(exchange.op), exchange.where,
@@ -175,15 +207,16 @@ void compare_calls(const BodyArgs& a) {
                   "call the same collectives in the same order on all ranks, with data of the same types");
 }
 
-const OpDef agree_op{.name = "agree",
-                     .infer = infer_agree,
-                     .traits = {.host_effect = true},
-                     .prepare = compare_plans,
+const AgreeOp agree_op{{.name = "agree",
+                        .infer = infer_agree,
+                        .traits = {.host_effect = true},
+                        .prepare = compare_plans,
 #ifdef GRAPHSINK_CUDA
-                     .bodies = {agree_body, nccl_agree},
+                        .bodies = {agree_body, nccl_agree},
 #else
-                     .bodies = {agree_body},
+                        .bodies = {agree_body},
 #endif
-                     .call_cost = "a wait for all ranks"};
+                        .call_cost = "a wait for all ranks"},
+                       turns_of};
 
 }  // namespace graphsink

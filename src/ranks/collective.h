@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "graphsink/op.h"
 #include "graphsink/ranks.h"
+#include "ir/agreement.h"
 #include "ir/bound_node.h"
 #include "ranks/rank_group.h"
 
@@ -36,11 +37,11 @@ inline bool is_dead(const BodyArgs& a) {
          std::atomic_ref(*status->step_failed).load(std::memory_order_acquire) != 0;
 }
 
-// For a body. Only the steps of a Program follow others: an Eager has none.
+// For a body, which is a part of a step or of a call of an Eager. Only the steps of a Program follow others.
 inline Exchange exchange_of(const BodyArgs& a) {
   const HostStatus* status = bound_node(a).status;
   const bool has_steps = status != nullptr && status->step_failed != nullptr;
-  return {bound_node(a).op->name, a.where(), has_steps ? status : nullptr};
+  return {bound_node(a).op->name, a.where(), has_steps ? status : nullptr, true};
 }
 
 // The gradient of all_reduce() with AllReduceOptions::same_loss.
@@ -53,6 +54,6 @@ void compare_calls(const BodyArgs& a);
 int target_of(const std::vector<int>& sources, int rank);
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
-extern const OpDef agree_op;
+extern const AgreeOp agree_op;
 
 }  // namespace graphsink

@@ -24,7 +24,7 @@ class NcclWait : public RankWait {
   }
 
   std::vector<std::string> about_capture(const std::string& mine) const override {
-    return all_.all_texts(mine, {"capture", first().where});
+    return all_.all_texts(mine, {"capture", first().where, nullptr, true});
   }
   std::chrono::nanoseconds patience() const override {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));

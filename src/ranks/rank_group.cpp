@@ -96,7 +96,8 @@ void RankGroup::require_whole(const Exchange& exchange) {
   if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
 }
 
-// Steps of two programs, or a step and a call beside it, would meet in another order on another rank.
+// Steps of two programs, or a step and a call beside it, would meet in another order on another rank. Turns see to
+// that, except for steps in a graph of the caller's.
 void RankGroup::claim(const Exchange& exchange) {
   fork_mark_.require_parent(std::string(exchange.op), exchange.where);
   if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
@@ -106,8 +107,14 @@ void RankGroup::claim(const Exchange& exchange) {
   program_ = exchange.program;
 }
 
+std::unique_ptr<RankTurn::Call> RankGroup::turn_of(const Exchange& exchange) {
+  if (exchange.program != nullptr || exchange.has_turn) return nullptr;
+  return std::make_unique<RankTurn::Call>(turn_, exchange.op, exchange.where);
+}
+
 template <class Begin>
 void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
+  const auto turn = turn_of(exchange);
   const std::lock_guard lock(mutex_);
   claim(exchange);
   const auto start = std::chrono::steady_clock::now();
@@ -164,6 +171,7 @@ std::vector<bool> RankGroup::all_bits(bool bit, const Exchange& exchange) {
 }
 
 std::vector<std::string> RankGroup::all_texts(std::string_view text, const Exchange& exchange) {
+  const auto turn = turn_of(exchange);
   TextHeader mine;
   mine.size = text.size();
   exchange.op.copy(mine.op, sizeof mine.op - 1);
@@ -188,6 +196,7 @@ std::vector<std::string> RankGroup::all_texts(std::string_view text, const Excha
 }
 
 void RankGroup::broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange) {
+  const auto turn = turn_of(exchange);
   for (std::size_t first = 0; first < bytes; first += kPart) {
     const std::size_t part = std::min(kPart, bytes - first);
     std::byte* place = static_cast<std::byte*>(data) + first;

@@ -14,16 +14,19 @@
 #include "base/fork_mark.h"
 #include "graphsink/error.h"
 #include "ranks/rank_backend.h"
+#include "ranks/rank_turn.h"
 
 namespace graphsink {
 
 class NcclComm;
 
 // The caller of an exchange, for errors. `program` is the program in whose step it takes place; null: in no step.
+// `has_turn`: it is a part of a call that has the turn in the group, and takes place on any thread. Steps are, too.
 struct Exchange {
   std::string_view op;
   Where where;
   const void* program = nullptr;
+  bool has_turn = false;
 };
 
 class RankGroup;
@@ -70,6 +73,8 @@ class RankGroup {
   // Gives all ranks the bytes of one, part by part.
   void broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange);
 
+  // Who exchanges now. Programs take it, and so do exchanges in no step.
+  RankTurn& turn() { return turn_; }
   // The program's step is over: another one may exchange.
   void end_step(const Exchange& exchange);
 
@@ -103,6 +108,8 @@ class RankGroup {
   std::string waited_in(const std::string& mine);
   void gather(std::string_view mine, std::size_t bytes, const Exchange& exchange);
   void claim(const Exchange& exchange);
+  // The turn of a call, if the exchange is one; else null.
+  std::unique_ptr<RankTurn::Call> turn_of(const Exchange& exchange);
 
   std::unique_ptr<RankBackend> backend_;
   std::shared_ptr<NcclComm> nccl_;
@@ -111,6 +118,7 @@ class RankGroup {
   double patience_s_;
   GroupOrigin origin_;
   ForkMark fork_mark_;
+  RankTurn turn_;
   std::mutex mutex_;
   int splits_ = 0;
   const void* program_ = nullptr;      // the one whose step exchanges values now

@@ -36,21 +36,22 @@ class HostWatch {
             std::chrono::milliseconds patience, Log log, WatchedRanks ranks = {});
   ~HostWatch();
 
-  // The program's thread waits for launches, or issues them, while one lives. `watch` may be null.
+  // The program's thread waits for launches, or issues them, while one lives. `watch` may be null. May be nested.
   class Wait {
    public:
     explicit Wait(HostWatch* watch)
         : watch_(watch && (!watch->loops_.empty() || watch->ranks_.wait) ? watch : nullptr) {
-      if (watch_) watch_->waits_since_.store(RunningCalls::now().count(), std::memory_order_relaxed);
+      if (watch_) outer_ = watch_->waits_since_.exchange(RunningCalls::now().count(), std::memory_order_relaxed);
     }
     ~Wait() {
-      if (watch_) watch_->waits_since_.store(0, std::memory_order_relaxed);
+      if (watch_) watch_->waits_since_.store(outer_, std::memory_order_relaxed);
     }
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
 
    private:
     HostWatch* watch_;
+    std::int64_t outer_ = 0;
   };
 
  private:
