@@ -248,9 +248,12 @@ const OpDef check_device_op{.name = "check_device",
 
 // --- check_ranks
 
-// A rank that failed in an earlier step has told of it then, and this one follows that step, too.
-__global__ void read_step_blocks(const StepState* all, int ranks, int node, StepState* step) {
+// A rank that failed in an earlier step has told of it then, and this one follows that step, too. A gather that was
+// given up ends after the word was set, and may leave anything.
+__global__ void read_step_blocks(const StepState* all, int ranks, int node, const volatile std::uint32_t* given_up,
+                                 StepState* step) {
   wait_for_inputs();
+  if (*given_up != 0) return fail_step(step, node, StepError::unknown, 0);  // the Error of the wait has the message
   for (int rank = 0; rank < ranks; ++rank) {
     const StepState& theirs = all[rank];
     if (theirs.ok != 0 || theirs.error_node < 0) continue;
@@ -261,7 +264,8 @@ __global__ void read_step_blocks(const StepState* all, int ranks, int node, Step
 
 void check_ranks_cuda(CudaArgs& a) {
   const auto ranks = static_cast<int>(a.in_type(0).bytes() / sizeof(StepState));
-  a.launch(read_step_blocks, Extent{}, Extent{}, 0, a.in<StepState>(0), ranks, a.attrs<NodeAttrs>().id, state_of(a));
+  const auto& flag = a.attrs<RankFlagAttrs>();
+  a.launch(read_step_blocks, Extent{}, Extent{}, 0, a.in<StepState>(0), ranks, flag.id, flag.given_up, state_of(a));
 }
 
 const OpDef check_ranks_op{.name = "check_ranks",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,8 @@ class RankWait {
   virtual std::chrono::nanoseconds patience() const = 0;
   // For a thread that sees that a step has not ended in time. Its collectives end, with anything as their results.
   virtual void give_up() const = 0;
+  // In host memory that the device can read: not 0 once give_up() was called, before the collectives end.
+  virtual const std::uint32_t* given_up() const = 0;
   // Throws Error if a wait was given up: nobody knows what the other ranks have received.
   virtual void require_whole() const = 0;
 };

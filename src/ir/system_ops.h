@@ -31,7 +31,7 @@ struct SystemOps {
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
   // Fails the step if it failed on another rank. Input 0: the step blocks of all ranks in their order, StepState as
-  // bytes. NodeAttrs names the node that is reported.
+  // bytes. NodeAttrs names the node that is reported; once the plan is bound, the attributes are RankFlagAttrs.
   const OpDef* check_ranks = nullptr;
   // Copies the step block to the output, StepState as bytes.
   const OpDef* tell_step = nullptr;
@@ -69,6 +69,13 @@ struct NodeAttrs {
 struct HostFlagAttrs {
   const std::uint32_t* failed = nullptr;
   const std::int32_t* node = nullptr;
+};
+
+// A word in host memory that the device can read: it is not 0 once a wait for other ranks was given up, after which the
+// step blocks of all ranks may be anything. `id`: as in NodeAttrs.
+struct RankFlagAttrs {
+  int id = -1;
+  const std::uint32_t* given_up = nullptr;
 };
 
 // State that end_step reports to the host while later steps run. In memory from DeviceMemory::allocate_host.

@@ -158,8 +158,7 @@ void nccl_send_receive(CudaArgs& a) {
   a.count_kernel();
 }
 
-// Zeros say that the step failed: those that an exchange which is given up leaves as they are. It may leave others,
-// too.
+// An exchange that is given up may leave anything, which check_ranks does not believe.
 void nccl_agree(CudaArgs& a) {
   check_cuda(cudaMemsetAsync(a.out<void>(0), 0, a.out_type(0).bytes(), a.stream()), "cudaMemsetAsync", a);
   call_nccl(a, comm_of(a.local<RankWait>()), "ncclAllGather", &NcclApi::all_gather, static_cast<const void*>(a.step()),

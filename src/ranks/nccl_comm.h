@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,11 @@ class NcclComm {
   const NcclApi& api() const { return nccl_; }
   NcclHandle* handle() const { return handle_; }
   int device() const { return device_; }
+  // From then on no step commits that gathers the step blocks of all ranks by this communicator, before abort(), or
+  // with it. Any thread may call it.
+  void give_up() { std::atomic_ref(*given_up_).store(1, std::memory_order_release); }
+  // See RankWait.
+  const std::uint32_t* given_up() const { return given_up_; }
   // Ends collectives that are under way, with anything as their results. There must be none from then on. Any thread
   // may call it, more than once.
   void abort();
@@ -34,6 +40,7 @@ class NcclComm {
   const NcclApi& nccl_;
   NcclHandle* handle_ = nullptr;
   const int device_;
+  std::uint32_t* given_up_ = nullptr;
   std::atomic<bool> is_aborted_ = false;
 };
 

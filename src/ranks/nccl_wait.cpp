@@ -30,9 +30,12 @@ class NcclWait : public RankWait {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));
   }
   void give_up() const override {
+    for (RankGroup* group : groups_)
+      if (const auto& nccl = group->nccl()) nccl->give_up();
     // First the group that agrees on the step, so that what the others have left undone is not committed.
     for (RankGroup* group : groups_) group->give_up_nccl(step_);
   }
+  const std::uint32_t* given_up() const override { return comm().given_up(); }
   const NcclComm& comm() const { return *all_.nccl(); }
   void require_whole() const override {
     for (RankGroup* group : groups_) group->require_whole({first().op->name, first().where});

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -91,22 +92,31 @@ NcclComm::NcclComm(const NcclApi& nccl, int device, int ranks, int rank, const N
   if (current.code() != cudaSuccess)
     throw Error("nccl_world", where, std::string("cudaSetDevice returned ") + cudaGetErrorName(current.code()),
                 "choose another device with NcclOptions::device", ErrorCode::unavailable);
+  void* word = nullptr;
+  if (const cudaError_t code = cudaHostAlloc(&word, sizeof *given_up_, cudaHostAllocMapped | cudaHostAllocPortable);
+      code != cudaSuccess)
+    throw Error("nccl_world", where, std::string("cudaHostAlloc returned ") + cudaGetErrorName(code),
+                "free pinned memory", ErrorCode::out_of_memory);
+  given_up_ = new (word) std::uint32_t(0);
   NcclConfig config = config_of(nccl);
-  if (const NcclResult result = nccl.init_rank(&handle_, ranks, id, rank, &config); result != NcclResult::success)
-    throw Error("nccl_world", where, nccl_problem(nccl, "ncclCommInitRankConfig", result, nullptr),
-                "give each rank a GPU of its own, and see what NCCL prints with NCCL_DEBUG=WARN",
-                ErrorCode::unavailable);
+  const NcclResult result = nccl.init_rank(&handle_, ranks, id, rank, &config);
+  if (result == NcclResult::success) return;
+  (void)cudaFreeHost(word);
+  throw Error("nccl_world", where, nccl_problem(nccl, "ncclCommInitRankConfig", result, nullptr),
+              "give each rank a GPU of its own, and see what NCCL prints with NCCL_DEBUG=WARN", ErrorCode::unavailable);
 }
 
 NcclComm::~NcclComm() {
   if (is_aborted_) return;
   const OnCudaDevice current(device_);
   nccl_.destroy(handle_);
+  (void)cudaFreeHost(given_up_);
 }
 
 // NCCL ends the kernels at once, and returns when no graph holds them any more: those of programs that wait for this
 // thread, for instance.
 void NcclComm::abort() {
+  give_up();
   if (is_aborted_.exchange(true)) return;
   const auto end = [&nccl = nccl_, handle = handle_, device = device_] {
     const OnCudaDevice current(device);

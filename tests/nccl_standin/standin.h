@@ -7,7 +7,8 @@
 // Environment: GS_NCCL_FAIL names a function whose calls return ncclSystemError; with GS_NCCL_STALL collectives do not
 // end; with GS_NCCL_SLOW_US each begins so many microseconds later; with GS_NCCL_BESIDE each lets as many other
 // operations of the device run before it meets the other ranks, if so many can run beside it; GS_NCCL_VERSION is an
-// older version that it plays, such as 22809. They are read at each call.
+// older version that it plays, such as 22809; with GS_NCCL_GARBAGE an aborted call leaves bytes of 1 in its results.
+// They are read at each call.
 #pragma once
 
 #include <atomic>

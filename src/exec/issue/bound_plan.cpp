@@ -127,6 +127,10 @@ void BoundPlan::bind_nodes(const Addresses& addresses, Devices devices) {
     bound.op = node.op;
     bound.attrs = &node.attrs;
     if (node.op == system_ops().check_host) bound.attrs = &check_host_;
+    if (node.op == system_ops().check_ranks) {
+      check_ranks_ = RankFlagAttrs{node.attrs.as<NodeAttrs>().id, rank_wait()->given_up()};
+      bound.attrs = &check_ranks_;
+    }
     if (node.op == system_ops().end_step) {
       end_step_ = EndAttrs{node.attrs.as<EndAttrs>().capacities, addresses.progress};
       bound.attrs = &end_step_;

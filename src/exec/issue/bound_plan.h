@@ -124,7 +124,7 @@ class BoundPlan {
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const PreparedNodes> prepared_;
   // Attributes that hold addresses, which the plan does not know.
-  Attrs check_host_, end_step_;
+  Attrs check_host_, check_ranks_, end_step_;
   Memory host_arena_;
   std::vector<Memory> invariant_;        // on the host and on devices
   std::vector<std::uint64_t> versions_;  // per invariant copy: the version of the origin that was copied; 0: none yet
