@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -65,6 +66,28 @@ MpiLibrary& mpi_library() {
   return library;
 }
 
+// A copy of MPI_COMM_WORLD, when all ranks ask for one.
+MPI_Comm copy_of_world(double patience_s, const Where& where) {
+  const auto start = std::chrono::steady_clock::now();
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(MPI_COMM_WORLD, copy.get(), &request), "MPI_Comm_idup");
+  std::chrono::duration<double> waited{};
+  while (waited.count() < patience_s) {
+    int flag = 0;
+    check(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (flag != 0) return *copy;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    waited = std::chrono::steady_clock::now() - start;
+  }
+  mpi_library().give_up();
+  (void)copy.release();  // MPI still writes there if the others come
+  throw Error("mpi_world", where,
+              "has waited " + std::to_string(static_cast<std::int64_t>(patience_s * 1000)) +
+                  " ms for the other ranks, of which one has not called it",
+              "call it on all ranks as often; end the process, and start all ranks again", ErrorCode::device_lost);
+}
+
 // Words for each of the other ranks, and theirs. MPI uses this memory until the requests are done, which they never are
 // for a rank that does not listen, so it is not freed.
 class LastWords {
@@ -110,8 +133,8 @@ class LastWords {
 
 class MpiBackend : public RankBackend {
  public:
-  MpiBackend() {
-    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) check(MPI_Comm_dup(MPI_COMM_WORLD, comm), "MPI_Comm_dup");
+  MpiBackend(double patience_s, const Where& where) {
+    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) *comm = copy_of_world(patience_s, where);
     begin();
   }
   MpiBackend(const MpiBackend& whole, int color, int key) {
@@ -192,11 +215,11 @@ class MpiBackend : public RankBackend {
 
 }  // namespace
 
-std::unique_ptr<RankBackend> open_mpi(const Where& where) {
+std::unique_ptr<RankBackend> open_mpi(double patience_s, const Where& where) {
   if (mpi_library().thread_level() < MPI_THREAD_MULTIPLE)
     throw Error("mpi_world", where, "MPI was initialised for fewer threads than MPI_THREAD_MULTIPLE",
                 "call MPI_Init_thread() with MPI_THREAD_MULTIPLE, or leave it to mpi_world()", ErrorCode::unavailable);
-  return std::make_unique<MpiBackend>();
+  return std::make_unique<MpiBackend>(patience_s, where);
 }
 
 bool mpi_is_initialized() {

@@ -8,8 +8,8 @@
 
 namespace graphsink {
 
-// For all processes of MPI_COMM_WORLD. See mpi_world().
-std::unique_ptr<RankBackend> open_mpi(const Where& where);
+// For all processes of MPI_COMM_WORLD, which are waited for so long. See mpi_world().
+std::unique_ptr<RankBackend> open_mpi(double patience_s, const Where& where);
 // Whether this process or a library in it has initialised MPI.
 bool mpi_is_initialized();
 

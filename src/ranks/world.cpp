@@ -44,7 +44,7 @@ RankStart start_of_process(const Where& where) {
 Comm mpi_world(const WorldOptions& options, Where where) {
   expect_patience("mpi_world", options.patience_s, where);
 #ifdef GRAPHSINK_MPI
-  std::unique_ptr<RankBackend> backend = open_mpi(where);
+  std::unique_ptr<RankBackend> backend = open_mpi(options.patience_s, where);
   return Comm(world_group(std::move(backend), options.patience_s));
 #else
   throw Error(

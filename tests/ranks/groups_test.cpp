@@ -1,5 +1,6 @@
 // Groups that Comm::split() makes: their ranks, plans with several groups, and steps that fail.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <memory>
@@ -317,6 +318,14 @@ TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
     program.sync();
   });
   std::cout << "seen by rank " + std::to_string(me()) + ": " + problem + "\n" << std::flush;
+}
+
+// Run alone, with a rank that never comes: see tests/CMakeLists.txt.
+TEST(MissingInWorld, DISABLED_RankEndsTheWait) {
+  const Comm all = mpi_world({.patience_s = 60});
+  all.barrier();
+  if (all.rank() == 1) pause();
+  std::cout << "seen: " << problem_of([] { (void)mpi_world({.patience_s = 1}); }) << std::endl;
 }
 
 }  // namespace groups_test
