@@ -28,18 +28,19 @@
 // without MPI_Finalize(), which would wait for the rank, too: a rank that comes late still writes to the memory of the
 // collective. Ranks that were not started by MPI end as any process does.
 //
-// With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps. It does not end
-// those in which no call of the program waits: loops around Program::poll(), Variable::read() and write(), streams of
-// the caller's, collectives of an Eager. Nor does it hold while NCCL makes communicators. A step that was given up
-// commits nothing on this rank; others may have committed it.
+// With NCCL the patience ends waits in sync(), records(), output() and other calls that wait for steps, in
+// Variable::read() and write(), and loops around Program::poll(), which throws then. It does not end those in which no
+// call of the program waits: cudaStreamSynchronize() of the caller's streams, steps of other programs that read a
+// Variable behind it, collectives of an Eager. Nor does it hold while NCCL makes communicators. A step that was given
+// up commits nothing on this rank; others may have committed it.
 //
 // Bits. A sum is added up in the order of the ranks, in f32 for 16-bit floats, so every rank has the same bits, however
 // the data are moved. Another number of ranks adds up in another order.
 //
 // On GPUs the data of collectives crosses the host with world() and mpi_world(); with nccl_world() it does not.
 //
-// Programs, Eagers, barrier(), split() and broadcast_variables() may share a Comm: its collectives have the order of the
-// calls on the rank, which must be the same on all ranks. On one thread, each call waits until the steps of another
+// Programs, Eagers, barrier(), split() and broadcast_variables() may share a Comm: its collectives have the order of
+// the calls on the rank, which must be the same on all ranks. On one thread, each call waits until the steps of another
 // program that uses the Comm have ended. On another thread it throws Error, until the program that ran last was waited
 // for: by sync(), output() and records(), a poll() that returned true, or its destructor. That does not depend on
 // whether its steps have ended. A program must not be used by another thread either before it was waited for. Threads
@@ -112,8 +113,10 @@ Comm world(const WorldOptions& options = {}, Where where = Where::current());
 // All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
 // All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
 // finalised when the process ends. Throws Error for an MPI that does not allow calls from several threads
-// (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library. The patience does not hold for this
-// call, in which MPI waits for all processes. In a build without MPI it throws Error (ErrorCode::unavailable).
+// (MPI_THREAD_MULTIPLE), because the bodies of ops run on threads of the library, and with ErrorCode::device_lost for
+// processes that do not call it within the patience. Nothing ends the waits of MPI itself: where it is initialised, for
+// processes that were started and do not do so; in MPI_Finalize(); and in Comm::split(), for a rank that ends when all
+// have called it. In a build without MPI it throws Error (ErrorCode::unavailable).
 Comm mpi_world(const WorldOptions& options = {}, Where where = Where::current());
 // Options of nccl_world().
 struct NcclOptions {

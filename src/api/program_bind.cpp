@@ -94,7 +94,7 @@ void Program::Impl::watch_host_ops() {
   try {
     watch_.emplace(running_calls_, runner_.launches(), std::move(loops),
                    is_asked ? options_.limits.host_op_patience : std::chrono::milliseconds(0), log_,
-                   WatchedRanks{rank_wait_, &status_.progress()});
+                   WatchedRanks{rank_wait_, &status_.progress(), &variables_.gate()});
   } catch (const std::system_error& e) {
     log_.warn(
         {"nobody watches ops on the host, loops and waits for other ranks, there is no thread for it: ", e.what()});

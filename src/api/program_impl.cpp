@@ -65,6 +65,9 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   allocate_status(where);
   runner_.set_seed(options.seed);
   status_.set_on_acknowledged([this] { runner_.update_standing(); });
+  status_.set_require_ranks([this] {
+    if (rank_wait_) rank_wait_->require_whole();
+  });
 }
 
 void Program::Impl::require_whole(const char* call, const char* wanted_by, const Where& where) {

@@ -22,9 +22,17 @@ void Program::Impl::sync(const Where& where) {
 bool Program::Impl::poll(const Where& where) {
   require_caller("poll", where);
   const RunGate::Inside inside(variables_.gate());
-  const bool is_done = is_unsettled_ ? session_.is_done() : device().is_done(stream());
+  const bool is_done = [&] {
+    const HostWatch::Wait waits(watch());  // the software device may be at work meanwhile
+    return is_unsettled_ ? session_.is_done() : device().is_done(stream());
+  }();
   // Before the first run, only uploads of initial values are under way.
-  if (!is_done && runner_.launches().pushed() > 0) return false;
+  if (!is_done && runner_.launches().pushed() > 0) {
+    if (!rank_wait_ || !watch_ || !watch_->has_asked_too_long()) return false;
+    rank_wait_->give_up();
+    sync(where);  // throws Error
+  }
+  if (rank_wait_) rank_wait_->require_whole();
   // Steps that broke off do not signal their end, but all work is done here. So sync() does not wait.
   if (is_unsettled_ || status_.has_failed()) sync(where);
   turn_.leave();

@@ -350,6 +350,46 @@ TEST(MissingByNccl, DISABLED_RankEndsTheWait) {
   std::cout << "committed " << program.steps() << std::endl;
 }
 
+// The same for calls that wait in other ways.
+struct MissingStep {
+  explicit MissingStep(const Comm& comm) : program(compile(graph(comm), {.target = cuda(0)})) {
+    for (int i = 0; i < 2; ++i) program.run(sink);
+    program.sync();
+  }
+  Graph graph(const Comm& comm) {
+    Graph g;
+    g.output("y", all_reduce(g.value(count), comm));
+    g.assign(count, add(g.value(count), 1.0));
+    return g;
+  }
+  Variable count{"count", Tensor::scalar(0.0f)};
+  Program program;
+};
+
+TEST(PolledByNccl, DISABLED_RankEndsTheWait) {
+  name_nccl_standin();
+  const Comm comm = nccl_world({.patience_s = 2});
+  MissingStep step(comm);
+  if (comm.rank() == 0) return;
+  const std::string problem = problem_of([&] {
+    step.program.run(sink);
+    while (!step.program.poll()) usleep(1000);
+  });
+  std::cout << "polled: " << problem << std::endl;
+}
+
+TEST(ReadByNccl, DISABLED_RankEndsTheWait) {
+  name_nccl_standin();
+  const Comm comm = nccl_world({.patience_s = 2});
+  MissingStep step(comm);
+  if (comm.rank() == 0) return;
+  const std::string problem = problem_of([&] {
+    step.program.run(sink);
+    (void)step.count.read();
+  });
+  std::cout << "read: " << problem << std::endl;
+}
+
 // Run alone, because no rank can go on.
 TEST(StalledByNccl, DISABLED_EveryRankEndsTheWait) {
   name_nccl_standin();

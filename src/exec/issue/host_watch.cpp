@@ -53,19 +53,27 @@ void HostWatch::look_at_launches(std::chrono::nanoseconds now) {
              "; give one that may not end WhileOptions::max_iterations"});
 }
 
-void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
-  const std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
-  if (wait == 0 || !ranks_.wait) return;
+// `wait` identifies the wait; 0: there is none.
+bool HostWatch::has_waited_too_long(Exchanges& seen, std::int64_t wait, std::chrono::nanoseconds now) const {
   const std::uint32_t begun = launches_.taken();
   auto& progress = const_cast<Progress&>(*ranks_.progress);  // which is only read
   const std::uint32_t committed = std::atomic_ref(progress.records).load();
   const std::int32_t failed = std::atomic_ref(progress.slice).load();
-  const bool has_moved = committed != exchanges_.committed || failed != exchanges_.failed;
-  if (wait != exchanges_.wait || begun != exchanges_.begun || has_moved) {
-    exchanges_ = {wait, begun, committed, failed, now};
-  } else if (now - exchanges_.since >= ranks_.wait->patience()) {
-    ranks_.wait->give_up();
+  const bool has_moved = begun != seen.begun || committed != seen.committed || failed != seen.failed;
+  if (wait == 0 || wait != seen.wait || has_moved) {
+    seen = {wait, begun, committed, failed, now};
+    return false;
   }
+  return now - seen.since >= ranks_.wait->patience();
+}
+
+bool HostWatch::has_asked_too_long() { return ranks_.wait && has_waited_too_long(asked_, 1, RunningCalls::now()); }
+
+void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
+  if (!ranks_.wait) return;
+  std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
+  if (wait == 0 && ranks_.gate != nullptr && ranks_.gate->is_held()) wait = -1;
+  if (has_waited_too_long(exchanges_, wait, now)) ranks_.wait->give_up();
 }
 
 void HostWatch::look(std::chrono::nanoseconds now) {

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "device/running_calls.h"
 #include "exec/issue/launch_queue.h"
+#include "exec/memory/run_gate.h"
 #include "ir/agreement.h"
 #include "ir/system_ops.h"
 
@@ -22,12 +23,13 @@ namespace graphsink {
 struct WatchedRanks {
   std::shared_ptr<const RankWait> wait = nullptr;
   const Progress* progress = nullptr;  // written by the device
+  const RunGate* gate = nullptr;       // of the program: held while a Variable is read, which waits for steps
 };
 
 // Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
 // for a program with loops, while one of its calls waits and no launch has begun for so long. Gives up the wait for
-// other ranks while one of its calls waits, no launch has begun, and no step has ended as long as their patience
-// lasts. `calls`, the nodes in it, and `launches` must outlive it.
+// other ranks while one of its calls waits, or a read of one of its Variables, no launch has begun, and no step has
+// ended as long as their patience lasts. `calls`, the nodes in it, and `launches` must outlive it.
 class HostWatch {
  public:
   // `loops`: names the loops of a step, for a message; "" if there are none. A patience of 0 is that of a program whose
@@ -35,6 +37,10 @@ class HostWatch {
   HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std::string loops,
             std::chrono::milliseconds patience, Log log, WatchedRanks ranks = {});
   ~HostWatch();
+
+  // For the program's thread, which asks from time to time whether the steps have ended, and has seen that they have
+  // not: whether that was so, with no launch begun and no step committed, as long as the ranks' patience lasts.
+  bool has_asked_too_long();
 
   // The program's thread waits for launches, or issues them, while one lives. `watch` may be null. May be nested.
   class Wait {
@@ -59,6 +65,8 @@ class HostWatch {
   void look(std::chrono::nanoseconds now);
   void look_at_launches(std::chrono::nanoseconds now);
   void look_at_ranks(std::chrono::nanoseconds now);
+  struct Exchanges;
+  bool has_waited_too_long(Exchanges& seen, std::int64_t wait, std::chrono::nanoseconds now) const;
 
   const RunningCalls& calls_;
   const LaunchQueue& launches_;
@@ -80,7 +88,7 @@ class HostWatch {
     std::uint32_t begun = 0, committed = 0;
     std::int32_t failed = 0;
     std::chrono::nanoseconds since{};
-  } exchanges_;
+  } exchanges_, asked_;  // the latter for the program's thread
   // Per slot: what was reported last, and how long it had been running then.
   struct Reported {
     std::int64_t since = 0;

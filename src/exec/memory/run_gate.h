@@ -55,6 +55,7 @@ class RunGate {
     holds_.fetch_add(1);
     wait_until_outside();
   }
+  bool is_held() const { return holds_.load() != 0; }
   void release() {
     holds_.fetch_sub(1);
     holds_.notify_all();

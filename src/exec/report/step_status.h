@@ -41,6 +41,10 @@ class StepStatus {
   std::uint32_t acknowledged() const { return acknowledged_; }
   void set_on_acknowledged(std::function<void()> on_acknowledged) { on_acknowledged_ = std::move(on_acknowledged); }
 
+  // Called in front of the report of a failed step to a reader of a Variable: `require_ranks` throws Error if a wait
+  // for other ranks was given up.
+  void set_require_ranks(std::function<void()> require_ranks) { require_ranks_ = std::move(require_ranks); }
+
   // Wait for the program's stream.
   StepState download_block() const;
   Tensor download(const TensorType& type, const void* address) const;
@@ -104,7 +108,7 @@ class StepStatus {
   Memory host_, progress_, times_;  // memory of the host; the device writes progress_ and times_
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
-  std::function<void()> on_acknowledged_;
+  std::function<void()> on_acknowledged_, require_ranks_;
   enum class Outputs : std::uint8_t { none, there, lost };  // lost: a failure was reported
   Outputs outputs_ = Outputs::none;
   std::shared_ptr<Teller> teller_;
