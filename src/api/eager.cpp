@@ -102,7 +102,7 @@ class EagerRunner {
     check(op, where);
   }
 
-  // Of a collective, until it has ended: its turn in the group of ranks.
+  // The turn of a collective in its group of ranks, until it has ended; null for other ops.
   static std::shared_ptr<const void> turn_for(const OpDef& op, const Attrs& attrs, const Where& where) {
     if (op.traits.agree == nullptr) return nullptr;
     Agreement agreement;

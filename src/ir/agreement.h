@@ -53,7 +53,7 @@ class RankTurns {
   virtual std::shared_ptr<const void> hold(const Where& where) const = 0;
 };
 
-// What OpTraits::agree is of every op that runs.
+// OpTraits::agree of all ops that run is one.
 struct AgreeOp : OpDef {
   std::shared_ptr<const RankTurns> (*turns)(const Agreement& agreement, const Where& where) = nullptr;
 };
