@@ -23,7 +23,7 @@ namespace graphsink {
 struct WatchedRanks {
   std::shared_ptr<const RankWait> wait = nullptr;
   const Progress* progress = nullptr;  // written by the device
-  const RunGate* gate = nullptr;       // of the program; held by a read of a Variable
+  const RunGate* gate = nullptr;       // the program's; a read of a Variable holds it
 };
 
 // Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
