@@ -62,7 +62,12 @@ RankGroup::RankGroup(std::unique_ptr<RankBackend> backend, double patience_s, Gr
 RankGroup::~RankGroup() {
   // Its end in order would wait for other ranks.
   if (nccl_ && (broken_ || backend_->has_given_up())) nccl_->abort();
-  if (broken_) (void)scratch_.release();  // an exchange that was given up may still write there
+  if (!broken_) return;
+  static KeptScratch kept;
+  Scratch* mine = scratch_.release();
+  mine->kept_before = kept.last.load();
+  while (!kept.last.compare_exchange_weak(mine->kept_before, mine)) {
+  }
 }
 
 void RankGroup::give_up(const Exchange& exchange, std::string why) {

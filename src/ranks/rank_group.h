@@ -1,6 +1,7 @@
 // RankGroup: the ranks behind a Comm.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -100,6 +101,12 @@ class RankGroup {
   // Memory of the exchanges whose callers bring none. It outlives them if a rank does not come.
   struct Scratch {
     std::vector<std::byte> mine, all;
+    Scratch* kept_before = nullptr;
+  };
+  // Those of groups that are gone and whose exchanges were given up: a rank that comes late still writes there. They
+  // stay until the process ends, where a leak checker finds them.
+  struct KeptScratch {
+    std::atomic<Scratch*> last = nullptr;
   };
 
   template <class Begin>
