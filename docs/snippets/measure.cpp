@@ -50,6 +50,26 @@ static bool placed() {
   return program.output("y").at(0) == 0.0;
 }
 
+static bool placed_variable() {
+  gs::CompileOptions options;
+  if (gpus > 0) options.target = gs::cuda(0);
+  if (gpus > 1) options.further_devices = {gs::cuda(1)};
+  const gs::Placement second = gpus > 1 ? gs::on_device(1) : gs::on_device;
+  gs::Graph g;
+  gs::Value x = g.input("x", gs::f32, {64, 32});
+  // [placed variable]
+  gs::Variable w1("w1", gs::Tensor::kaiming({32, 32}, 1));          // on the target
+  gs::Variable w2("w2", gs::Tensor::kaiming({32, 32}, 2), second);  // in memory of the second GPU
+  gs::Value loss = mean(matmul(tanh(matmul(x, w1)), w2));           // what uses w2 follows it, where fewer bytes cross
+  gs::adamw(loss, {w1, w2});  // moments live, and updates run and commit, where their parameter lives
+  // [placed variable]
+  g.record("loss", loss);
+  gs::Program program = gs::compile(g, options);
+  program.write(x, gs::Tensor::uniform({64, 32}, 3));
+  program.run();
+  return program.records("loss").size() == 1;
+}
+
 // [stream]
 // Between two pieces of work of yours on a CUDA stream: the host waits for neither.
 [[maybe_unused]] static void step_on(gs::Program& program, const gs::Value& x, const gs::Tensor& batch,
@@ -81,7 +101,7 @@ static bool bound() {
   return to.get()[3] == 6.0f;
 }
 
-int main() try { return profiled() && placed() && bound() ? 0 : 1; } catch (const gs::Error& e) {
+int main() try { return profiled() && placed() && placed_variable() && bound() ? 0 : 1; } catch (const gs::Error& e) {
   std::cerr << e.what() << "\n";
   return 2;
 }

@@ -29,8 +29,9 @@ struct VariableData;
 
 // Where the user wants a node to run. By default, `anywhere`, the planner decides: the node runs where it has a body.
 // If that leaves a choice, nodes are placed so that the fewest bytes are copied between host and device, and on the
-// device if that is no difference. Inputs, feeds, Variables, outputs, records and predicates live on the device.
-// compile() throws Error if the op has no body for the placement that the user asks for.
+// device if that is no difference. Inputs, feeds, outputs, records and predicates live on the device, and so do
+// Variables, unless they have a placement of their own. compile() throws Error if the op has no body for the placement
+// that the user asks for.
 struct Placement {
   // Where: as the planner decides, on the host, or on a device of the program.
   enum class Kind : std::uint8_t { anywhere, cpu, device };
@@ -125,12 +126,19 @@ class Variable {
   // Within a Scope the Variable is "layer3/w" for the name "w". Throws Error for a Tensor without data, and for a name
   // that is not UTF-8, which no checkpoint could hold.
   explicit Variable(std::string name, Tensor initial, Where where = Where::current());
+  // The same, in memory of the device that `on` says: on_device(1) is the first of CompileOptions::further_devices.
+  // What an optimizer keeps for a parameter has the parameter's placement, and runs and commits its update there.
+  // Programs that share the Variable must have that device; a program for cpu() ignores the placement. Throws Error for
+  // on_cpu and for a negative number. compile() throws Error if the program has no such further device.
+  Variable(std::string name, Tensor initial, Placement on, Where where = Where::current());
 
   bool valid() const { return data_ != nullptr; }  // whether it refers to a state
   // The name with its scopes, "layer3/w". Valid as long as a handle to the state exists, as is the type.
   const std::string& name(Where where = Where::current()) const;
   // The dtype and shape, which never change.
   const TensorType& type(Where where = Where::current()) const;
+  // The placement that it was made with: `anywhere`, which is the target, or a device.
+  const Placement& placement(Where where = Where::current()) const;
   // Waits for the programs that use the Variable and returns a copy of its data. Throws Error if the device is lost; if
   // a commit broke off and left the Variable half-written (see Program); and, once, for a failed step that would have
   // written it and that no call has reported yet (see Program::sync()). In the last case the next read() returns the

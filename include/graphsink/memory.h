@@ -20,19 +20,34 @@ struct ValueMemory {
   Where where;            // the user's line; line() is 0 for Variables
 };
 
+// What a program holds on one of its further devices, in bytes.
+struct FurtherMemory {
+  DeviceId device;             // one of CompileOptions::further_devices
+  std::size_t arena = 0;       // values that steps compute there
+  std::size_t variables = 0;   // Variables that live there
+  std::size_t constants = 0;   // data of constants
+  std::size_t workspaces = 0;  // scratch memory of ops
+  std::size_t copies = 0;      // cached copies of inputs and Variables of other devices that no step changes
+
+  // Sum of all of them.
+  std::size_t bytes() const { return arena + variables + constants + workspaces + copies; }
+};
+
 // Bytes by purpose. Every block is rounded up to 256. The first group is memory of the device, the second is pinned
 // memory of the host. On the CPU both are memory of the host.
 struct MemoryReport {
   DeviceId device;             // the program's target
   std::size_t arena = 0;       // one block for all values that a step computes; they share it over time
-  std::size_t variables = 0;   // all Variables of the program: parameters, states of optimizers and others
+  std::size_t variables = 0;   // Variables that live there: parameters, states of optimizers and others
   std::size_t inputs = 0;      // data of inputs
   std::size_t feeds = 0;       // slices of feeds, as many as were written last; before any write, one of each feed
   std::size_t constants = 0;   // data of constants
   std::size_t workspaces = 0;  // scratch memory of ops: for each stream as much as its most demanding op needs
   std::size_t control = 0;     // the state of the running step and the table of the feeds
+  std::size_t copies = 0;      // cached copies of Variables of further devices that no step changes
 
-  std::size_t further = 0;  // values and cached copies on further devices; not included in device_bytes()
+  std::size_t further = 0;                     // everything on further devices; not included in device_bytes()
+  std::vector<FurtherMemory> further_devices;  // the same by device, in the order of CompileOptions::further_devices
 
   std::size_t records = 0;           // rings of recorded values that were not read yet, see RecordOptions
   std::size_t host_arena = 0;        // values and scratch memory of ops on the host, if the device has separate memory
@@ -50,7 +65,9 @@ struct MemoryReport {
   std::vector<ValueMemory> largest;
 
   // Sum of the memory of the device.
-  std::size_t device_bytes() const { return arena + variables + inputs + feeds + constants + workspaces + control; }
+  std::size_t device_bytes() const {
+    return arena + variables + inputs + feeds + constants + workspaces + control + copies;
+  }
   // Sum of the memory of the host.
   std::size_t host_bytes() const { return records + host_arena + invariant_copies + staging + status; }
 };

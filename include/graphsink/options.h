@@ -106,8 +106,9 @@ struct CompileOptions {
   DeviceId target = cpu();  // device that runs the program
   // Further CUDA devices of a program whose target is one: the placement on_device(1) means the first of them. Values
   // are copied between devices, directly where the devices can reach each other's memory, else through the host. An op
-  // without a placement runs where the fewest bytes have to be copied. Control flow, Variables, inputs and outputs
-  // stay on `target`. A program for cpu() ignores these devices and all placements. At most kMaxFurtherTargets.
+  // without a placement runs where the fewest bytes have to be copied. Control flow, inputs and outputs stay on
+  // `target`, and so do Variables that have no placement. A program for cpu() ignores these devices and all placements.
+  // At most kMaxFurtherTargets.
   std::vector<DeviceId> further_devices{};
   // Checks every float result. A step that computes an infinity or a NaN fails, and the Error names the op that did so
   // first. For a function that is made of several ops, such as attention() with a mask, only the results are checked,

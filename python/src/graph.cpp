@@ -269,14 +269,17 @@ void bind_variable(nb::module_& m) {
   variable
       .def(
           "__init__",
-          [](Variable* self, std::string name, nb::handle initial, std::optional<DType> dtype) {
+          [](Variable* self, std::string name, nb::handle initial, std::optional<DType> dtype, Placement on) {
             const Where where = here();
             Tensor tensor = to_tensor(initial, dtype ? dtype : std::optional(f32), where);
             if (dtype && tensor.dtype() != *dtype) tensor = tensor.to(*dtype, where);
-            new (self) Variable(std::move(name), std::move(tensor), where);
+            new (self) Variable(std::move(name), std::move(tensor), on, where);
           },
           nb::arg("name"), nb::arg("initial").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
-          "An array keeps its dtype, unless another is given; numbers become f32.")
+          nb::arg("on") = Placement(),
+          "An array keeps its dtype, unless another is given; numbers become f32. It lives on the target of a program, "
+          "or with on=on_device(1) on the first of its further devices.")
+      .def_prop_ro("placement", [](const Variable& self) { return self.placement(here()); })
       .def_prop_ro("name", [](const Variable& self) { return self.name(here()); })
       .def_prop_ro("dtype", [](const Variable& self) { return self.type(here()).dtype; })
       .def_prop_ro("shape", [](const Variable& self) { return self.type(here()).shape; })

@@ -80,15 +80,23 @@ void bind_memory(nb::module_& m) {
     type.def_prop_ro("dtype", [](const ValueMemory& self) { return self.type.dtype; });
     type.def_prop_ro("shape", [](const ValueMemory& self) { return self.type.shape; });
   }
+  {
+    nb::class_<FurtherMemory> type(m, "FurtherMemory", "What a program holds on one of its further devices, in bytes.");
+    bind_fields(type, {"device", "arena", "variables", "constants", "workspaces", "copies"}, &FurtherMemory::device,
+                &FurtherMemory::arena, &FurtherMemory::variables, &FurtherMemory::constants, &FurtherMemory::workspaces,
+                &FurtherMemory::copies);
+    type.def_prop_ro("bytes", &FurtherMemory::bytes);
+  }
   nb::class_<MemoryReport> type(m, "MemoryReport", "What a program needs memory for, in bytes; str() prints it.");
-  bind_fields(type,
-              {"device", "arena", "variables", "inputs", "feeds", "constants", "workspaces", "control", "further",
-               "records", "host_arena", "invariant_copies", "staging", "status", "values", "live", "packed", "largest"},
+  bind_fields(type, {"device",          "arena",      "variables",  "inputs",           "feeds",
+                     "constants",       "workspaces", "control",    "copies",           "further",
+                     "further_devices", "records",    "host_arena", "invariant_copies", "staging",
+                     "status",          "values",     "live",       "packed",           "largest"},
               &MemoryReport::device, &MemoryReport::arena, &MemoryReport::variables, &MemoryReport::inputs,
               &MemoryReport::feeds, &MemoryReport::constants, &MemoryReport::workspaces, &MemoryReport::control,
-              &MemoryReport::further, &MemoryReport::records, &MemoryReport::host_arena,
-              &MemoryReport::invariant_copies, &MemoryReport::staging, &MemoryReport::status, &MemoryReport::values,
-              &MemoryReport::live, &MemoryReport::packed, &MemoryReport::largest);
+              &MemoryReport::copies, &MemoryReport::further, &MemoryReport::further_devices, &MemoryReport::records,
+              &MemoryReport::host_arena, &MemoryReport::invariant_copies, &MemoryReport::staging, &MemoryReport::status,
+              &MemoryReport::values, &MemoryReport::live, &MemoryReport::packed, &MemoryReport::largest);
   type.def_prop_ro("device_bytes", &MemoryReport::device_bytes)
       .def_prop_ro("host_bytes", &MemoryReport::host_bytes)
       .def("__str__", [](const MemoryReport& self) { return to_string(self); });

@@ -281,7 +281,8 @@ void Program::Impl::refresh_invariant_copies() {
     bool is_callers = is_input ? inputs_.is_callers(origin.index) : variables_.is_callers(*variable);
     if (!is_callers && bound.is_fresh(i, version)) continue;
     // The copy is issued after the work that wrote the origin, and before the work that writes it next.
-    session_.issue_on(plan.buffers[at(copy.destination)].device,
+    const int to = plan.buffers[at(copy.destination)].device;
+    session_.issue_on(to > 0 ? to : plan.buffers[at(copy.source)].device,
                       [&](DeviceQueue& there, Stream& on) { bound.refresh(i, version, there, on); });
   }
 }

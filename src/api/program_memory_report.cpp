@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/program_impl.h"
+#include "base/at.h"
 #include "passes/explain.h"
 #include "passes/plan_queries.h"
 
@@ -30,8 +31,19 @@ MemoryReport Program::Impl::report() {
   MemoryReport report = memory_report(plan, facts(), inputs_.feed_bytes(plan));
   if (memory_.control()) report.arena = memory_.arena(0).size_for(report.arena);
   report.inputs = inputs_.input_bytes(plan);
-  for (const Variable& variable : plan.variables)
-    if (callers_memory_.contains(name_of(variable))) report.variables -= rounded_block(variable.type().bytes());
+  for (std::size_t i = 0; i < report.further_devices.size(); ++i) {
+    std::size_t& arena = report.further_devices[i].arena;
+    if (memory_.control()) arena = memory_.arena(static_cast<int>(i) + 1).size_for(arena);
+  }
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    const Variable& variable = plan.variables[i];
+    if (!callers_memory_.contains(name_of(variable))) continue;
+    const int device = plan.variable_devices[i];
+    std::size_t& sum = device == 0 ? report.variables : report.further_devices[at(device - 1)].variables;
+    sum -= rounded_block(variable.type().bytes());
+  }
+  report.further = 0;
+  for (const FurtherMemory& device : report.further_devices) report.further += device.bytes();
   report.control = rounded_block(sizeof(Control));
   report.staging = device().staging_bytes() + inputs_.staged_bytes();
   report.status = StepStatus::bytes() + rounded_block(LaunchQueue::kBytes);
@@ -45,12 +57,49 @@ MemoryReport Program::Impl::memory() {
   return report();
 }
 
+// "; cuda:0 needs 3.0 MiB, and 1.0 MiB of 4.0 MiB are free; cuda:1 needs ..", of devices that know their memory.
+std::string Program::Impl::rooms_text(const MemoryReport& needs) const {
+  std::string text;
+  for (int number = 0; number < session_.count(); ++number) {
+    Device& device = session_.device(number);
+    std::optional<MemoryRoom> room;
+    try {
+      room = device.room();
+    } catch (const Error& e) {
+      log_.warn({"how much memory is free is not known: ", e.problem()});
+    }
+    if (!room) continue;
+    const std::size_t bytes = number == 0 ? needs.device_bytes() : needs.further_devices[at(number - 1)].bytes();
+    text += "; " + to_string(device.target().id) + " needs " + bytes_text(bytes) + ", and " + bytes_text(room->free) +
+            " of " + bytes_text(room->total) + " are free there";
+  }
+  return text;
+}
+
+// Names the largest Variables of the target that could live on a further device; nothing where there is none.
+std::string Program::Impl::movable_text() {
+  if (!device().target().takes_further_devices || cuda_device_count() < 2) return "";
+  const Plan& plan = this->plan();
+  std::vector<const Variable*> movable;
+  for (std::size_t i = 0; i < plan.variables.size(); ++i)
+    if (plan.variable_devices[i] == 0 && !plan.variables[i].data()->is_beside_another)
+      movable.push_back(&plan.variables[i]);
+  auto larger = [](const Variable* a, const Variable* b) { return a->type().bytes() > b->type().bytes(); };
+  std::stable_sort(movable.begin(), movable.end(), larger);
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(movable.size(), 3); ++i)
+    text += (i ? ", \"" : "\"") + movable[i]->name() + "\" " + bytes_text(movable[i]->type().bytes());
+  if (text.empty()) return "";
+  return ", or let Variables live on a further device, by the placement on_device(1); the largest are " + text;
+}
+
 // Makes the error for a failed allocation. Its text lists the memory that the plan needs and the largest values.
 Error Program::Impl::no_memory(const std::string& what, const std::string& remedy, const Where& where,
                                const std::string& problem) {
   MemoryReport needs = report();
   std::string text = "no room for " + what + ": " + problem + "; the program needs " +
-                     bytes_text(needs.device_bytes() + needs.host_bytes()) + ", its largest values are ";
+                     bytes_text(needs.device_bytes() + needs.further + needs.host_bytes()) +
+                     ", its largest values are ";
   std::size_t count = std::min<std::size_t>(needs.largest.size(), 5);
   for (std::size_t i = 0; i < count; ++i) {
     const ValueMemory& value = needs.largest[i];
@@ -58,7 +107,9 @@ Error Program::Impl::no_memory(const std::string& what, const std::string& remed
     text += (i ? ", " : "") + value.name + " " + to_string(value.type) + " " + bytes_text(value.bytes) +
             (place.empty() ? "" : " (" + place + ")");
   }
-  return Error("memory of " + to_string(device().target().id), where, text, remedy, ErrorCode::out_of_memory);
+  text += rooms_text(needs);
+  return Error("memory of " + to_string(device().target().id), where, text, remedy + movable_text(),
+               ErrorCode::out_of_memory);
 }
 
 }  // namespace graphsink

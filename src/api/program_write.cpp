@@ -136,7 +136,14 @@ void Program::Impl::bind_memory(const Variable& variable, void* memory, std::siz
     throw Error("bind_memory", where, "the program does not use that Variable", "pass one of Program::variables()");
   }
   CallersMemory::Range range{static_cast<std::byte*>(memory), bytes, use->is_written(), owner};
-  callers_memory_.require(name_of(variable), range, variable.type().bytes(), device(), where);
+  const int home = home_device(variable, device().target());
+  if (home >= session_.count()) {
+    throw Error("bind_memory", where,
+                "the Variable \"" + variable.name() + "\" has the placement on_device(" + std::to_string(home) +
+                    "), but the program has no such further device",
+                "name it in CompileOptions::further_devices");
+  }
+  callers_memory_.require(name_of(variable), range, variable.type().bytes(), session_.device(home), where);
   // Shares the ownership of what owns the memory, if anybody said what that is.
   variables_.use_memory(variable, std::shared_ptr<void>(std::const_pointer_cast<void>(std::move(owner)), memory),
                         where);

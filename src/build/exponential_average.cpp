@@ -61,8 +61,8 @@ std::vector<Variable> exponential_average(const Graph& graph, const std::vector<
   std::vector<Variable> averages;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const DType dtype = dtype_of_average(parameters[i]);
-    const Variable& average = averages.emplace_back(
-        g.data()->make_variable(parameters[i].name() + ".ema", parameters[i].read().to(dtype), where));
+    const Variable& average =
+        averages.emplace_back(g.data()->make_beside(parameters[i], ".ema", parameters[i].read().to(dtype), where));
     const auto [kept, taken] = weights_of(decay, dtype, where);
     const Value parameter = dtype == parameters[i].type().dtype ? updated[i] : cast(arg(updated[i]), dtype);
     assign(average, arg(arg(arg(g.value(average, where)) * kept) + arg(arg(parameter) * taken)));

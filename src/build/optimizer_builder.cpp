@@ -1,6 +1,7 @@
 #include "build/optimizer_builder.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -112,8 +113,16 @@ class Builder {
   Variable state(const std::string& name, const Tensor& initial) {
     return result_.state.emplace_back(named(name, initial));
   }
-  Variable keep(const std::string& name, const Tensor& initial) {
-    return result_.state.emplace_back(graph_.data()->make_variable(name, initial, Where()));
+  // Beside its parameter.
+  Variable keep(const Variable& parameter, const std::string& name, const Tensor& initial) {
+    return result_.state.emplace_back(graph_.data()->make_beside(parameter, name, initial, Where()));
+  }
+
+  // The devices of the parameters, ascending: an op writes Variables of one device alone.
+  static std::set<int> devices_of(std::span<const Variable> parameters) {
+    std::set<int> devices;
+    for (const Variable& parameter : parameters) devices.insert(parameter.placement().device);
+    return devices;
   }
 
   std::vector<Value> gradients_of(const Value& loss) {
@@ -132,15 +141,24 @@ class Builder {
   // The sums over the micro-steps so far.
   std::vector<Value> accumulate(std::vector<Value> gradients) {
     if (options_.accumulate == 1) return gradients;
-    std::vector<Arg> inputs{arg(micro_step())};
+    const Arg micro = arg(micro_step());
     std::vector<Variable> sums;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       DType wide = gradients[i].dtype() == f64 ? f64 : f32;
-      sums.push_back(keep(parameters_[i].name() + ".gradient", Tensor(wide, parameters_[i].type().shape)));
-      inputs.push_back(arg(graph_.value(sums.back(), where_)));
-      inputs.push_back(arg(gradients[i]));
+      sums.push_back(keep(parameters_[i], ".gradient", Tensor(wide, parameters_[i].type().shape)));
     }
-    gradients = emit(accumulate_op, inputs, AccumulateAttrs{options_.accumulate});
+    for (int device : devices_of(parameters_)) {
+      std::vector<Arg> inputs{micro};
+      std::vector<std::size_t> here;
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        if (parameters_[i].placement().device != device) continue;
+        here.push_back(i);
+        inputs.push_back(arg(graph_.value(sums[i], where_)));
+        inputs.push_back(arg(gradients[i]));
+      }
+      const std::vector<Value> summed = emit(accumulate_op, inputs, AccumulateAttrs{options_.accumulate});
+      for (std::size_t k = 0; k < here.size(); ++k) gradients[here[k]] = summed[k];
+    }
     for (std::size_t i = 0; i < sums.size(); ++i) assign(sums[i], arg(gradients[i]));
     results_ = gradients;
     return gradients;
@@ -255,7 +273,7 @@ class Builder {
   Tensors tensors_of(const Variable& parameter, const Value& gradient) {
     Tensors tensors{{writable(parameter), gradient}, {parameter}};
     auto add = [&](const char* name, const Tensor& initial) {
-      tensors.written.push_back(keep(parameter.name() + "." + method_.name + "." + name, initial));
+      tensors.written.push_back(keep(parameter, std::string(".") + method_.name + "." + name, initial));
       tensors.operands.push_back(graph_.value(tensors.written.back(), where_));
     };
     const TensorType& type = parameter.type();
@@ -290,10 +308,16 @@ class Builder {
       operands.insert(operands.end(), last.begin(), last.end());
       return operands;
     };
-    std::vector<Variable> written;
-    for (const Tensors& tensors : parameters)
-      written.insert(written.end(), tensors.written.begin(), tensors.written.end());
-    write(ops, attrs, operands_for(parameters), written);
+    for (int device : devices_of(group.parameters)) {
+      std::vector<Tensors> here;
+      std::vector<Variable> written;
+      for (const Tensors& tensors : parameters) {
+        if (tensors.written.front().placement().device != device) continue;
+        here.push_back(tensors);
+        written.insert(written.end(), tensors.written.begin(), tensors.written.end());
+      }
+      if (!here.empty()) write(ops, attrs, operands_for(here), written);
+    }
     if (in_body()) return;
     for (const Tensors& tensors : parameters)
       remember(*ops.values, attrs, operands_for(std::span(&tensors, 1)), tensors.written);

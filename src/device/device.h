@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -150,6 +151,12 @@ class FeedMemory {
   virtual std::size_t staged_bytes() const = 0;  // size of the memory of stage(), unless steps read it
 };
 
+// How much memory a device has, and how much of it nobody has taken.
+struct MemoryRoom {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+
 // Memory that a device makes, and what it knows of memory.
 class DeviceMemory {
  public:
@@ -164,6 +171,8 @@ class DeviceMemory {
   // Throws Error unless everything that the device runs may use these bytes, which somebody else allocated. Asks as far
   // as the device can tell.
   virtual void require_usable(const void* /*memory*/, std::size_t /*bytes*/) {}
+  // Nothing on a device that cannot tell.
+  virtual std::optional<MemoryRoom> room() { return {}; }
   // State of the memory at an address, as far as the device knows it.
   virtual MemoryState memory_state(std::uintptr_t) const { return MemoryState::unknown; }
 };

@@ -100,17 +100,25 @@ bool GraphData::is_assigned_here(const VariableUse& use) const {
   return !(use.assigned == start);
 }
 
-Variable GraphData::make_variable(const std::string& name, const Tensor& initial, const Where& where) {
-  Variable made(name, initial, where);
+Variable GraphData::make_variable(const std::string& name, const Tensor& initial, const Where& where, Placement on) {
+  Variable made(name, initial, on, where);
   if (current_region == 0) return made;
   if (next_made < made_in_bodies.size()) {
     const Variable& known = made_in_bodies[next_made];
-    if (known.name() == made.name() && known.type() == made.type()) return made_in_bodies[next_made++];
+    const bool is_alike = known.type() == made.type() && known.placement() == made.placement();
+    if (known.name() == made.name() && is_alike) return made_in_bodies[next_made++];
     made_in_bodies.resize(next_made);  // another call than when the body was built before
   }
   ++next_made;
   made_in_bodies.push_back(std::move(made));
   return made_in_bodies.back();
+}
+
+Variable GraphData::make_beside(const Variable& parameter, const std::string& name, const Tensor& initial,
+                                const Where& where) {
+  const Variable made = make_variable(parameter.name() + name, initial, where, parameter.placement());
+  made.data()->is_beside_another = true;
+  return made;
 }
 
 std::vector<Value> GraphData::random_sources(const std::function<Value(const Value&)>& next, const Where& where) {

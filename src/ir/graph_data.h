@@ -16,6 +16,7 @@
 #include "base/ticket_lock.h"
 #include "graphsink/graph.h"
 #include "graphsink/op.h"
+#include "graphsink/target.h"
 #include "ir/bound_node.h"
 
 namespace graphsink {
@@ -264,7 +265,9 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   // is built then gets the same Variables again, from `next_made` on.
   std::vector<Variable> made_in_bodies;
   std::size_t next_made = 0;
-  Variable make_variable(const std::string& name, const Tensor& initial, const Where& where);
+  Variable make_variable(const std::string& name, const Tensor& initial, const Where& where, Placement on = {});
+  // One that belongs to a parameter and lives where that does; `name` follows the parameter's: ".adamw.m".
+  Variable make_beside(const Variable& parameter, const std::string& name, const Tensor& initial, const Where& where);
 };
 
 // The data that `graph` refers to. Throws Error if it was moved from, or is that of an Eager.
@@ -307,10 +310,17 @@ class VariableWriter {
 struct VariableData {
   std::string name;
   TensorType type;
-  Tensor value;     // the data, until a program takes it to its device
-  TicketLock lock;  // protects `value`, `writers` and `storage`
+  Placement placement{};           // `anywhere` or a device
+  bool is_beside_another = false;  // its placement is that of a parameter that it belongs to
+  Tensor value;                    // the data, until a program takes it to its device
+  TicketLock lock;                 // protects `value`, `writers` and `storage`
   std::shared_ptr<VariableStorage> storage;
   std::vector<std::weak_ptr<VariableWriter>> writers;
 };
+
+// The number of the device of a program for `target` in whose memory the Variable lives.
+inline int home_device(const Variable& variable, const Target& target) {
+  return target.takes_further_devices ? variable.data()->placement.device : 0;
+}
 
 }  // namespace graphsink

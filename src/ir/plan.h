@@ -24,7 +24,7 @@ enum class Storage : std::uint8_t {
   arena,            // device memory, at `offset` of the program's arena on that device
   host_arena,       // pinned host memory, at `offset`
   invariant,        // pinned host memory that only Plan::invariant_copies write, at `offset`
-  invariant_there,  // the same in the memory of a further device
+  invariant_there,  // the same in the memory of a device
   input,            // device memory that keeps what was written; index: source node
   constant,         // device memory, filled when the plan is bound; index: source node
   host_constant,    // the same in host memory, for CPU bodies on a device with separate memory
@@ -144,8 +144,8 @@ class TaskRange {
   std::span<const int> ids_;
 };
 
-// A cached copy, on the host or on a further device, of data that no step changes: of an input, or of a Variable that
-// the program does not assign. It is not part of the step: a run refreshes it before its first step if the source was
+// A cached copy, on the host or on another device, of data that no step changes: of an input, or of a Variable that the
+// program does not assign. It is not part of the step: a run refreshes it before its first step if the source was
 // written since the last run.
 struct InvariantCopy {
   int source = -1;  // buffer: the origin, or its copy on the host, which is refreshed before this one
@@ -228,7 +228,7 @@ struct ProgrammaticReport {
 };
 
 struct Plan {
-  std::vector<PlanDevice> devices;  // [0] has control flow and Variables; placements may ask for the others
+  std::vector<PlanDevice> devices;  // [0] has control flow; placements may ask for the others
   std::vector<Buffer> buffers;
   std::vector<PlanNode> nodes;
   std::vector<Task> tasks;  // by id
@@ -237,6 +237,7 @@ struct Plan {
   std::vector<InvariantCopy> invariant_copies;
   std::vector<Variable> variables;
   std::vector<bool> variable_written;  // per variable: whether the commit writes it
+  std::vector<int> variable_devices;   // per variable: in whose memory it lives, an index into `devices`
   std::vector<PlanSource> sources;
   std::vector<PlanFeed> feeds;
   std::vector<PlanRecord> records;

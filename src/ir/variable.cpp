@@ -24,13 +24,25 @@ void require_valid(const Variable& variable, std::string_view op, const Where& w
               "give it a name and an initial Tensor, or the optimizer a number as its learning rate");
 }
 
-Variable::Variable(std::string name, Tensor initial, Where where) : data_(std::make_shared<VariableData>()) {
+Variable::Variable(std::string name, Tensor initial, Where where)
+    : Variable(std::move(name), std::move(initial), Placement(), where) {}
+
+Variable::Variable(std::string name, Tensor initial, Placement on, Where where)
+    : data_(std::make_shared<VariableData>()) {
   if (!where.scope().empty()) name.insert(0, "/").insert(0, where.scope());
   initial.require_valid("Variable \"" + name + "\"", where);
   if (!is_utf8(name)) {
     throw Error("Variable \"" + name + "\"", where, "its name is not UTF-8, so no checkpoint can hold it",
                 "give a name in UTF-8");
   }
+  if (on.kind == Placement::Kind::cpu || on.device < 0) {
+    const bool is_cpu = on.kind == Placement::Kind::cpu;
+    throw Error("Variable \"" + name + "\"", where,
+                is_cpu ? "has the placement on_cpu, but Variables live on devices"
+                       : "its placement is on_device(" + std::to_string(on.device) + ")",
+                "give it on_device, on_device(1) and so on, or no placement");
+  }
+  data_->placement = on;
   data_->name = std::move(name);
   data_->type = initial.type();
   data_->value = std::move(initial);
@@ -44,6 +56,11 @@ const std::string& Variable::name(Where where) const {
 const TensorType& Variable::type(Where where) const {
   require_valid(*this, "Variable", where);
   return data_->type;
+}
+
+const Placement& Variable::placement(Where where) const {
+  require_valid(*this, "Variable", where);
+  return data_->placement;
 }
 
 Tensor Variable::read(Where where) const {

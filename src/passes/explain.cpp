@@ -1,6 +1,7 @@
 #include "passes/explain.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/at.h"
 #include "base/printable.h"
@@ -80,6 +81,27 @@ std::string exchanges_text(const Plan& plan) {
   return text + std::to_string(listed) + " can run beside others," + beside + (listed > kMost ? ", ..." : "") + "\n";
 }
 
+// A line for each further device on which Variables live.
+std::string variables_text(const Plan& plan) {
+  constexpr std::size_t kMost = 8;
+  std::map<int, std::vector<std::size_t>> by_device;
+  for (std::size_t i : variables_elsewhere(plan)) by_device[plan.variable_devices[i]].push_back(i);
+  std::string text;
+  for (const auto& [device, variables] : by_device) {
+    std::size_t bytes = 0;
+    std::string names;
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const Variable& variable = plan.variables[variables[i]];
+      bytes += rounded_block(variable.type().bytes());
+      if (i < kMost) names += (i ? ", \"" : " \"") + variable.name() + "\"";
+    }
+    text += count_text(variables.size(), "Variable") + " on " + device_name(plan, device) + " (" + bytes_text(bytes) +
+            "), because of the placement on_device(" + std::to_string(device) +
+            "), their own or their parameter's:" + printable(names) + (variables.size() > kMost ? ", ..." : "") + "\n";
+  }
+  return text;
+}
+
 std::string copies_text(const TaskCounts& counts, const std::string& device) {
   std::string text;
   auto add = [&](std::size_t bytes, const std::string& way) {
@@ -93,6 +115,13 @@ std::string copies_text(const TaskCounts& counts, const std::string& device) {
 }
 
 }  // namespace
+
+std::vector<std::size_t> variables_elsewhere(const Plan& plan) {
+  std::vector<std::size_t> elsewhere;
+  for (std::size_t i = 0; i < plan.variables.size(); ++i)
+    if (plan.variable_devices[i] > 0) elsewhere.push_back(i);
+  return elsewhere;
+}
 
 CopyDirection direction_of(const Plan& plan, int from, int to) {
   const Buffer &source = plan.buffers[at(from)], &destination = plan.buffers[at(to)];
@@ -254,7 +283,7 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
   if (plan.unrolled_steps > 1)
     text += "up to " + std::to_string(plan.unrolled_steps) +
             " steps a launch, unrolled, because collectives of NCCL may not stand in a loop body\n";
-  text += exchanges_text(plan) + copies_text(counts, device) + invariant_copies_text(plan);
+  text += exchanges_text(plan) + variables_text(plan) + copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)
     text += "fused: " + std::to_string(plan.fusion.ops) + " ops in " + count_text(plan.fusion.nodes, "node") + "; " +
             bytes_text(plan.fusion.bytes) + " of their results are not stored\n";

@@ -18,6 +18,9 @@ CopyDirection direction_of(const Plan& plan, const Copy& copy) {
   return direction_of(plan, copy.source, copy.destination);
 }
 
+// Those of Plan::variables that live on further devices.
+std::vector<std::size_t> variables_elsewhere(const Plan& plan);
+
 // Counts over tasks and the tasks of their bodies. A task of a body counts once, however often it runs.
 struct TaskCounts {
   std::size_t nodes = 0;

@@ -68,6 +68,7 @@ class Writer {
       json_.member("nodes", counts.nodes);
       json_.member("host_nodes", counts.host_nodes);
       json_.member("streams", plan_.streams);
+      add_variables_elsewhere();
       object("copies", [&] {
         json_.member("count", counts.copies);
         add_copied_bytes(counts);
@@ -105,6 +106,22 @@ class Writer {
   }
 
  private:
+  // Variables that live on further devices, where there are any.
+  void add_variables_elsewhere() {
+    const std::vector<std::size_t> elsewhere = variables_elsewhere(plan_);
+    if (elsewhere.empty()) return;
+    array("variables_elsewhere", elsewhere, [&](std::size_t i) {
+      const VariableData& data = *plan_.variables[i].data();
+      object([&] {
+        json_.member("name", data.name);
+        json_.member("device", device_name(plan_, plan_.variable_devices[i]));
+        json_.member("bytes", data.type.bytes());
+        json_.member("placement", plan_.variable_devices[i]);
+        json_.member("why", data.is_beside_another ? "the placement of its parameter" : "its placement");
+      });
+    });
+  }
+
   // Those that the device carries out, where there are any.
   void add_collectives() {
     const std::vector<Beside> exchanges = beside_exchanges(plan_);

@@ -57,7 +57,8 @@ int Locations::source_buffer(ValueRef v) {
   plan_.variables.push_back(variable);
   int use = ir_.variable_index.at(variable.data().get());
   plan_.variable_written.push_back(ir_.variables[at(use)].is_written());
-  return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1);
+  plan_.variable_devices.push_back(node.device);
+  return add_buffer(Storage::variable, bytes_of(v), static_cast<int>(plan_.variables.size()) - 1, node.device);
 }
 
 // Tells whether no step changes what the buffer holds. Its owner or another program may still change it between runs.
@@ -70,10 +71,12 @@ bool Locations::is_steady(int buffer) const {
 int Locations::invariant_buffer(int origin, int place) {
   for (const InvariantCopy& copy : plan_.invariant_copies) {
     const Buffer& destination = plan_.buffers[at(copy.destination)];
-    bool is_there = place == kHost ? destination.storage == Storage::invariant : destination.device == place;
+    const Storage storage = place == kHost ? Storage::invariant : Storage::invariant_there;
+    bool is_there = destination.storage == storage && (place == kHost || destination.device == place);
     if (copy.origin == origin && is_there) return copy.destination;
   }
-  int source = place == kHost || are_linked(0, place) ? origin : invariant_buffer(origin, kHost);
+  const int home = plan_.buffers[at(origin)].device;
+  int source = place == kHost || are_linked(home, place) ? origin : invariant_buffer(origin, kHost);
   std::size_t bytes = plan_.buffers[at(origin)].bytes;
   int destination =
       place == kHost ? add_buffer(Storage::invariant, bytes) : add_buffer(Storage::invariant_there, bytes, -1, place);
@@ -85,11 +88,11 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
   int& buffer = slot(device, v);
   if (buffer >= 0) return buffer;
   const OpDef& op = *ir_.node(v).op;
-  if (is_source(op) && device == 0) return buffer = source_buffer(v);
+  if (is_source(op) && device == home_of(v)) return buffer = source_buffer(v);
   if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), ir_.number(v.node), device);
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
   int from = home_of(v);
-  if (int origin = from == 0 ? on_device(sequence, v, 0) : -1; origin >= 0 && is_steady(origin))
+  if (int origin = from != kHost ? on_device(sequence, v, from) : -1; origin >= 0 && is_steady(origin))
     return buffer = invariant_buffer(origin, device);
   int source = from == kHost || !are_linked(from, device) ? on_host(sequence, v) : on_device(sequence, v, from);
   buffer = add_buffer(Storage::arena, bytes_of(v), -1, device);
@@ -112,7 +115,7 @@ int Locations::on_host(int sequence, ValueRef v) {
 }
 
 int Locations::home_of(ValueRef v) {
-  if (is_source(*ir_.node(v).op)) return 0;
+  if (is_source(*ir_.node(v).op)) return ir_.node(v).device;  // 0 but for Variables
   for (int device = 0; device < static_cast<int>(devices_.size()); ++device)
     if (slot(device, v) >= 0) return device;
   return kHost;
@@ -131,7 +134,8 @@ void Locations::forget_copies(int sequence) {
 }
 
 int Locations::copy_of(int buffer) {
-  int copy = add_buffer(Storage::arena, plan_.buffers[at(buffer)].bytes);
+  const Buffer b = plan_.buffers[at(buffer)];
+  int copy = add_buffer(Storage::arena, b.bytes, -1, b.device);
   add_copy(0, buffer, copy);
   return copy;
 }

@@ -33,7 +33,7 @@ class Locations {
   // whoever needs it later makes his own.
   void forget_copies(int sequence);
 
-  // Returns a buffer that still holds the value after the commit: the given one, or a copy.
+  // Returns a buffer of the same device that still holds the value after the commit: the given one, or a copy.
   int kept(int buffer);
   // Returns a buffer that holds the value until the next run, even if the caller or another program meanwhile writes to
   // inputs and Variables.

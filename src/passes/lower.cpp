@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,16 +9,10 @@
 #include "passes/locations.h"
 #include "passes/passes.h"
 #include "passes/stack_stores.h"
+#include "passes/step_nodes.h"
 
 namespace graphsink {
 namespace {
-
-// Returns the capacity of each record ring when rings for values of `elements` together share the default memory.
-std::int64_t shared_capacity(std::int64_t elements) {
-  constexpr std::int64_t kShared = std::int64_t{1} << 20;  // values of 8 bytes
-  auto share = static_cast<std::uint64_t>(kShared / std::max<std::int64_t>(elements, 1));
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::bit_floor(share)), 16, kRecordCapacity);
-}
 
 class Lowering {
  public:
@@ -50,19 +43,6 @@ class Lowering {
     int index = task.node;
     add_task(plan_, sequence, std::move(task));
     return index;
-  }
-
-  PlanNode system_node(const OpDef* op, Attrs attrs, const Where& where) const {
-    PlanNode node;
-    node.op = op;
-    node.attrs = std::move(attrs);
-    node.where = where;
-    return node;
-  }
-
-  static void add_operand(PlanNode& node, int buffer, const TensorType& type) {
-    node.operands.push_back(buffer);
-    node.types.push_back(type);
   }
 
   void begin() {
@@ -102,7 +82,6 @@ class Lowering {
   void check_before_commit() {
     check_further_devices();
     if (!agreement_.collectives.empty()) agree_with_ranks();
-    if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
   }
 
   // The ranks agree on the step after all else that may fail it. Where the target has memory of its own, they do so on
@@ -405,49 +384,51 @@ class Lowering {
 
   void finish() {
     prepare_commits();
-    PlanNode store = system_node(system_.store, {}, Where());
-    for (const VariableUse& use : ir_.variables) {
-      if (!use.is_assigned()) continue;
-      store.where = use.assigned_where;
-      add_operand(store, values_.on_device(0, use.read), type(use.read));
-      add_operand(store, values_.kept(values_.on_device(0, use.assigned)), type(use.assigned));
-    }
-    store.inputs = static_cast<int>(store.operands.size());
-    PlanNode end = end_step();
+    std::vector<PlanNode> stores;  // by device
+    for (std::size_t device = 0; device < plan_.devices.size(); ++device)
+      stores.push_back(store_node(ir_, system_, static_cast<int>(device), values_));
+    PlanNode end = end_node(ir_, system_, values_, plan_);
     for (const IrOutput& output : ir_.outputs) {
       plan_.outputs.push_back({output.name, output.origin.node, output.origin.output,
                                values_.kept_until_next_run(values_.on_device(0, output.value)), type(output.value)});
     }
     check_before_commit();
-    for (const Commit& commit : commits_) lower_op(0, commit.node, commit.operands);
-    if (store.inputs > 0) add_call(0, std::move(store));
+    tell_further_devices(stores);
+    if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
+    // No commit of one device reads what another one writes. Those of the target come last, because the others then
+    // need not wait for them.
+    for (int device = static_cast<int>(stores.size()) - 1; device >= 0; --device) {
+      for (const Commit& commit : commits_)
+        if (ir_.nodes[at(commit.node)].device == device) lower_op(0, commit.node, commit.operands);
+      if (stores[at(device)].inputs > 0) add_call(0, std::move(stores[at(device)]));
+    }
     add_call(0, std::move(end));
   }
 
-  PlanNode end_step() {
-    const auto& records = ir_.records;
-    std::int64_t sharing = 0;
-    for (const NamedValue& record : records)
-      if (record.capacity == 0) sharing += type(record.value).shape.size();
-    EndAttrs attrs;
-    PlanNode end = system_node(system_.end_step, {}, Where());
-    for (const NamedValue& record : records) {
-      std::int64_t capacity = record.capacity > 0 ? record.capacity : shared_capacity(sharing);
-      int buffer = values_.kept(values_.on_device(0, record.value));
-      plan_.records.push_back({record.name, buffer, type(record.value), capacity});
-      attrs.capacities.push_back(capacity);
-      add_operand(end, buffer, type(record.value));
+  // Further devices that commit get the step block as it is when all checks are done: a step that failed anywhere
+  // commits nothing there.
+  void tell_further_devices(const std::vector<PlanNode>& stores) {
+    std::set<int> told;
+    for (const Commit& commit : commits_) told.insert(ir_.nodes[at(commit.node)].device);
+    for (const PlanNode& store : stores)
+      if (store.inputs > 0) told.insert(store.device);
+    told.erase(0);
+    if (told.empty()) return;
+    if (std::exchange(host_work_, false)) {
+      PlanNode check = system_node(system_.check_host, {}, Where());
+      check.is_last_of_all = true;
+      add_call(0, std::move(check));
     }
-    for (const NamedValue& stop : ir_.stops)
-      add_operand(end, values_.kept(values_.on_device(0, stop.value)), type(stop.value));
-    end.attrs = std::move(attrs);
-    end.inputs = static_cast<int>(end.operands.size());
-    TensorType ring{DType::f64, {static_cast<std::int64_t>(ring_bytes(plan_) / sizeof(double))}};
-    add_operand(end, values_.add_buffer(Storage::record_ring, ring.bytes()), ring);
-    return end;
+    const TensorType bytes{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}};
+    PlanNode tell = system_node(system_.tell_step, {}, Where());
+    tell.is_last_of_all = true;
+    const int state = values_.add_buffer(Storage::arena, sizeof(StepState));
+    add_operand(tell, state, bytes);
+    add_call(0, std::move(tell));
+    for (int device : told) values_.add_copy_between(state, plan_.devices[at(device)].step_block);
   }
 
-  // Brings what the commit reads to the device before it begins: if there were a copy within the commit, the tasks
+  // Brings what the commit reads to its device before it begins: if there were a copy within the commit, the tasks
   // before that copy would not count as part of the commit. An op of the commit reads the value that a Variable has at
   // the start of the step, so a Variable that the commit has overwritten by then is copied, too. An op may read a
   // Variable again that it writes itself, and is given the copy.
@@ -457,7 +438,7 @@ class Lowering {
     for (Commit& commit : commits_) {
       const IrNode& node = ir_.nodes[at(commit.node)];
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        commit.operands.push_back(node.reads(i) ? values_.on_device(0, node.inputs[i]) : -1);
+        commit.operands.push_back(node.reads(i) ? values_.on_device(0, node.inputs[i], node.device) : -1);
         if (node.access(i) == Access::write) overwritten.insert(commit.operands[i]);
       }
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {

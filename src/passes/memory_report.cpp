@@ -33,20 +33,24 @@ class Reporter {
   MemoryReport run() {
     report_.device = plan_.target().id;
     report_.arena = report_.packed = plan_.devices[0].arena_bytes;
-    for (std::size_t i = 1; i < plan_.devices.size(); ++i)
-      report_.further += plan_.devices[i].arena_bytes + plan_.devices[i].invariant_bytes;
+    report_.copies = plan_.devices[0].invariant_bytes;
+    for (std::size_t i = 1; i < plan_.devices.size(); ++i) {
+      const PlanDevice& device = plan_.devices[i];
+      report_.further_devices.push_back({device.target.id, device.arena_bytes, 0, 0, 0, device.invariant_bytes});
+    }
     report_.host_arena = host_arena_bytes(plan_, facts_);
     report_.invariant_copies = plan_.host_invariant_bytes;
     report_.values = plan_.value_bytes;
     report_.live = live_bytes(plan_);
     report_.records = rounded_block(ring_bytes(plan_));
-    for (std::size_t bytes : workspaces(plan_, facts_).device) report_.workspaces += bytes ? rounded_block(bytes) : 0;
+    add_workspaces();
     find_makers();
     for (std::size_t i = 0; i < plan_.buffers.size(); ++i) add(static_cast<int>(i));
     for (std::size_t i = 0; i < plan_.feeds.size(); ++i) {
       report_.feeds += feed_bytes_[i];
       candidates_.push_back({feed_bytes_[i], -1, plan_.feeds[i].source});
     }
+    for (const FurtherMemory& device : report_.further_devices) report_.further += device.bytes();
     take_largest();
     return std::move(report_);
   }
@@ -57,6 +61,20 @@ class Reporter {
     int buffer = -1;
     int feed = -1;  // index of the feed if the bytes are its slices, else -1
   };
+
+  // Where bytes for this purpose are counted that lie on a device.
+  std::size_t& sum_of(int device, std::size_t MemoryReport::*here, std::size_t FurtherMemory::*there) {
+    return device == 0 ? report_.*here : report_.further_devices[at(device - 1)].*there;
+  }
+
+  void add_workspaces() {
+    const Workspaces needed = workspaces(plan_, facts_);
+    for (std::size_t stream = 0; stream < needed.device.size(); ++stream) {
+      if (needed.device[stream] == 0) continue;
+      sum_of(plan_.stream_devices[stream], &MemoryReport::workspaces, &FurtherMemory::workspaces) +=
+          rounded_block(needed.device[stream]);
+    }
+  }
 
   void find_makers() {
     makers_.resize(plan_.buffers.size());
@@ -83,10 +101,10 @@ class Reporter {
         report_.inputs += bytes;
         break;
       case Storage::constant:
-        report_.constants += bytes;
+        sum_of(b.device, &MemoryReport::constants, &FurtherMemory::constants) += bytes;
         break;
       case Storage::variable:
-        report_.variables += bytes;
+        sum_of(b.device, &MemoryReport::variables, &FurtherMemory::variables) += bytes;
         break;
       default:
         return;  // a few bytes of the step block, or memory of the graph
@@ -191,7 +209,19 @@ std::string to_string(const MemoryReport& report) {
   add_line(text, "constants", report.constants);
   add_line(text, "workspaces", report.workspaces);
   add_line(text, "control", report.control);
-  add_line(text, "further", report.further, "of further devices");
+  add_line(text, "copies", report.copies, "of Variables of further devices");
+  for (const FurtherMemory& device : report.further_devices) {
+    std::string parts;
+    auto add = [&](std::size_t bytes, const char* what) {
+      if (bytes > 0) parts += (parts.empty() ? "" : ", ") + bytes_text(bytes) + " " + what;
+    };
+    add(device.arena, "of the arena");
+    add(device.variables, "of Variables");
+    add(device.constants, "of constants");
+    add(device.workspaces, "of workspaces");
+    add(device.copies, "of copies");
+    add_line(text, "further", device.bytes(), "on " + to_string(device.device) + ": " + parts);
+  }
   add_line(text, "records", report.records, "of the host");
   add_line(text, "host arena", report.host_arena, "of the host");
   add_line(text, "invariant copies", report.invariant_copies, "of the host");

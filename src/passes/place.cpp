@@ -1,10 +1,13 @@
 // Decides which nodes run on the host or on a further device. The placements that the user asks for come first, then
 // which bodies an op has, then the fewest bytes to copy between devices.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/at.h"
 #include "passes/min_cut.h"
 #include "passes/passes.h"
+#include "passes/plan_queries.h"
 #include "passes/planner_ir.h"
 
 namespace graphsink {
@@ -12,6 +15,36 @@ namespace {
 
 // The side of a node in a choice between the target (here) and the host or one further device (there).
 enum class Side : std::uint8_t { here, there, either };
+
+// Where the results of the graph are wanted: on the target, but for what is assigned to Variables of further devices.
+class Results {
+ public:
+  // Once the Variables have their devices.
+  void find(const PlannerIr& ir) {
+    for (const VariableUse& use : ir.variables)
+      if (use.assigned.node >= 0 && ir.node(use.read).device > 0) elsewhere_[use.assigned];
+    if (elsewhere_.empty()) return;
+    auto add = [&](ValueRef v, int device) {
+      if (auto found = elsewhere_.find(v); found != elsewhere_.end()) found->second.insert(device);
+    };
+    for (const VariableUse& use : ir.variables)
+      if (use.assigned.node >= 0) add(use.assigned, ir.node(use.read).device);
+    for (const IrRegion& region : ir.regions) PlannerIr::for_each_result_of(region, [&](ValueRef v) { add(v, 0); });
+    for (const NamedValue& record : ir.records) add(record.value, 0);
+    for (const NamedValue& stop : ir.stops) add(stop.value, 0);
+    for (const IrOutput& output : ir.outputs) add(output.value, 0);
+  }
+
+  // Of a value that is a result.
+  const std::set<int>& devices_of(ValueRef v) const {
+    const auto found = elsewhere_.find(v);
+    return found == elsewhere_.end() ? on_target_ : found->second;
+  }
+
+ private:
+  std::set<int> on_target_{0};
+  std::map<ValueRef, std::set<int>> elsewhere_;
+};
 
 class Placing {
  public:
@@ -22,6 +55,7 @@ class Placing {
     if (options_.default_placement.device != 0)
       throw Error("compile", Where(), "default_placement names one of the further devices",
                   "give it to single ops, and use on_cpu, on_device or nothing as the default");
+    if (plan_.target().separate_memory) place_variables();
     bool has_host = false, has_free = false;
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
       if (!runs(id)) continue;
@@ -41,6 +75,61 @@ class Placing {
   bool runs(std::size_t id) const {
     const IrNode& node = ir_.nodes[id];
     return node.is_live && !is_source(*node.op) && node.bodies.empty();
+  }
+
+  // --- Variables, and the ops that commit them
+
+  void place_variables() {
+    for (IrNode& node : ir_.nodes) {
+      if (!node.is_live || node.op != &variable_op) continue;
+      const Variable& variable = node.attrs.as<VariableAttrs>().variable;
+      node.device = home_device(variable, plan_.target());
+      if (node.device > further_devices())
+        throw Error(
+            "Variable \"" + variable.name() + "\"", node.where,
+            "has the placement on_device(" + std::to_string(node.device) + "), but the program has " + known_devices(),
+            "name it in CompileOptions::further_devices, or give the Variable no placement");
+    }
+    results_.find(ir_);
+    for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
+      if (runs(id) && writes_variables(*ir_.nodes[id].op, ir_.nodes[id].inputs.size())) place_commit(ir_.nodes[id]);
+  }
+
+  // The op runs where the Variables live that it writes.
+  void place_commit(IrNode& node) const {
+    const Variable* first = nullptr;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.access(i) != Access::write) continue;
+      const IrNode& source = ir_.node(node.inputs[i]);
+      const Variable& variable = source.attrs.as<VariableAttrs>().variable;
+      if (first == nullptr) node.device = source.device;
+      if (node.device != source.device)
+        throw Error(std::string(node.op->name), node.where,
+                    "commits \"" + first->name() + "\", which lives on " + device_name(plan_, node.device) +
+                        ", and \"" + variable.name() + "\", which lives on " + device_name(plan_, source.device),
+                    "give the Variables one placement, or write them by two ops");
+      first = first ? first : &variable;
+    }
+    const Placement& asked = node.placement;
+    if (asked.kind == Placement::Kind::device && asked.device != node.device)
+      throw Error(std::string(node.op->name), node.where,
+                  "has the placement on_device(" + std::to_string(asked.device) +
+                      "), but commits Variables, which live on on_device(" + std::to_string(node.device) + ")",
+                  "remove the placement, or give the Variables the same");
+    if (node.device > 0) require_body(node, node.device);
+  }
+
+  int further_devices() const { return static_cast<int>(plan_.devices.size()) - 1; }
+  std::string known_devices() const {
+    const int count = further_devices();
+    return count == 0 ? "no further device" : "only " + std::to_string(count) + " further devices";
+  }
+
+  void require_body(const IrNode& node, int device) const {
+    if (has_device_body(*node.op, device)) return;
+    throw Error(std::string(node.op->name), node.where,
+                "has the placement on_device(" + std::to_string(device) + "), but no body for this device",
+                "give its OpDef a CUDA body, or remove the placement");
   }
 
   // Collectives on the host use it as a transport only: they should not draw their neighbours there.
@@ -63,12 +152,12 @@ class Placing {
       if (has_cpu) return Side::here;
       throw Error(name, node.where, "has no CPU body", "give its OpDef a CPU body, or compile for a GPU");
     }
+    bool commits = writes_variables(op, node.inputs.size());
     if (node.placement.kind == Placement::Kind::device && node.placement.device != 0) {
-      require_further_device(node);
+      if (!commits) require_further_device(node);
       return Side::here;  // not on the host; place_on_further_devices() chooses the device
     }
     bool has_cuda = has_device_body(op);
-    bool commits = writes_variables(op, node.inputs.size());
     if (node.placement.kind == Placement::Kind::cpu && (!has_cpu || commits)) {
       throw Error(name, node.where,
                   commits ? "has the placement on_cpu, but commits Variables, which live on the device"
@@ -93,33 +182,26 @@ class Placing {
 
   void require_further_device(const IrNode& node) const {
     std::string name(node.op->name), placement = "on_device(" + std::to_string(node.placement.device) + ")";
-    auto count = static_cast<int>(plan_.devices.size()) - 1;
-    if (node.placement.device < 0 || node.placement.device > count)
-      throw Error(name, node.where,
-                  "has the placement " + placement + ", but the program has " +
-                      (count == 0 ? "no further device" : "only " + std::to_string(count) + " further devices"),
+    if (node.placement.device < 0 || node.placement.device > further_devices())
+      throw Error(name, node.where, "has the placement " + placement + ", but the program has " + known_devices(),
                   "name it in CompileOptions::further_devices, or remove the placement");
     if (node.region != 0)
       throw Error(name, node.where, "has the placement " + placement + ", but a loop or branch stays on one device",
                   "remove the placement, or move it out of the loop or branch");
-    if (writes_variables(*node.op, node.inputs.size()))
-      throw Error(name, node.where,
-                  "has the placement " + placement + ", but commits Variables, which live on on_device(0)",
-                  "remove the placement");
-    if (!has_device_body(*node.op, node.placement.device))
-      throw Error(name, node.where, "has the placement " + placement + ", but no body for this device",
-                  "give its OpDef a CUDA body, or remove the placement");
+    require_body(node, node.placement.device);
   }
 
-  // Gives nodes with a placement their further device. Other nodes move there from the target if fewer bytes then
-  // cross; this is decided for one device after the other. With one further device the result is minimal. With more it
-  // is close to minimal: these are the isolating cuts of Dahlhaus et al., "The Complexity of Multiterminal Cuts", 1994.
+  // Gives nodes with a placement their further device; Variables, and what commits them, have it already. Other nodes
+  // move there from the target if fewer bytes then cross; this is decided for one device after the other. With one
+  // further device the result is minimal. With more it is close to minimal: these are the isolating cuts of Dahlhaus et
+  // al., "The Complexity of Multiterminal Cuts", 1994.
   void place_on_further_devices() {
     for (int device = 1; device < static_cast<int>(plan_.devices.size()); ++device) {
       bool is_used = false;
       for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
         const IrNode& node = ir_.nodes[id];
-        side_[id] = Side::here;
+        side_[id] = node.is_live && node.device == device ? Side::there : Side::here;
+        is_used = is_used || side_[id] == Side::there;
         if (!runs(id) || node.is_on_host || node.device != 0) continue;
         const Placement& placement = node.placement;
         if (placement.kind == Placement::Kind::device && placement.device == device) side_[id] = Side::there;
@@ -130,7 +212,7 @@ class Placing {
         is_used = is_used || side_[id] == Side::there;
       }
       if (!is_used) continue;
-      std::vector<bool> moved = cheapest();
+      std::vector<bool> moved = cheapest(device);
       for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
         if (side_[id] == Side::there || moved[id]) ir_.nodes[id].device = device;
     }
@@ -159,7 +241,7 @@ class Placing {
   // `bytes` bytes with the producer p and users c gets two vertices. The first means "also on the host", and each c on
   // the host pulls it to the host side. The second means "also on the device", and each c on the device pulls it to the
   // device side.
-  std::vector<bool> cheapest() {
+  std::vector<bool> cheapest(int there = 0) {
     MinCut cut;
     std::vector<int> vertex(ir_.nodes.size());
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
@@ -171,7 +253,7 @@ class Placing {
       if (!ir_.nodes[id].is_live || ir_.nodes[id].op == &constant_op) continue;  // constants exist on both sides
       for (std::size_t j = 0; j < ir_.nodes[id].outputs.size(); ++j) {
         auto bytes = static_cast<std::int64_t>(ir_.nodes[id].outputs[j].bytes());
-        add_value(cut, vertex[id], users_of(uses, {static_cast<int>(id), static_cast<int>(j)}), vertex, bytes);
+        add_value(cut, vertex[id], users_of(uses, {static_cast<int>(id), static_cast<int>(j)}, there), vertex, bytes);
       }
     }
     cut.solve();
@@ -183,7 +265,9 @@ class Placing {
 
   static void add_value(MinCut& cut, int producer, const std::vector<int>& users, const std::vector<int>& vertex,
                         std::int64_t bytes) {
-    auto vertex_of = [&](int user) { return user == kDevice ? MinCut::kSource : vertex[at(user)]; };
+    auto vertex_of = [&](int user) {
+      return user == kDevice ? MinCut::kSource : user == kThere ? MinCut::kSink : vertex[at(user)];
+    };
     bool is_settled = std::all_of(users.begin(), users.end(), [&](int user) {
       return vertex_of(user) == producer && producer <= MinCut::kSink;  // all of them are fixed to one side
     });
@@ -197,10 +281,12 @@ class Placing {
     }
   }
 
-  static constexpr int kDevice = -1;  // a user that is not a node: a record, an output, a Variable or a predicate
+  // Users that are not nodes: a record, an output, a Variable or a predicate on the target, and a Variable of the
+  // further device in question.
+  static constexpr int kDevice = -1, kThere = -2;
 
-  // The nodes that use the value, and kDevice.
-  std::vector<int> users_of(const Uses& uses, ValueRef v) const {
+  // The nodes that use the value, kDevice and kThere. `there`: the further device in question; 0 for the host.
+  std::vector<int> users_of(const Uses& uses, ValueRef v, int there) const {
     std::vector<int> users;
     for (Use use : uses.of(v)) {
       const IrNode& node = ir_.nodes[at(use.node)];
@@ -209,7 +295,8 @@ class Placing {
       if (enters_a_body || !node.bodies.empty()) users.push_back(kDevice);
       if (node.bodies.empty()) users.push_back(use.node);
     }
-    if (uses.is_result(v)) users.push_back(kDevice);
+    if (uses.is_result(v))
+      for (int device : results_.devices_of(v)) users.push_back(there > 0 && device == there ? kThere : kDevice);
     return users;
   }
 
@@ -217,6 +304,7 @@ class Placing {
   const PlanOptions& options_;
   Plan& plan_;
   std::vector<Side> side_;
+  Results results_;
 };
 
 }  // namespace

@@ -33,7 +33,9 @@ class Streams {
       if (auto found = early_.find(i); found != early_.end())
         for (const Island& island : found->second) fork(i, island);
       for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
-      place(i, i >= commit_ ? 0 : beside_[at(i)] >= 0 ? beside_[at(i)] : choose(i));
+      if (i == commit_) before_commit_ = tail_;
+      const bool is_of_target = device_of(plan_, plan_.tasks[at(i)]) == 0;
+      place(i, i >= commit_ && is_of_target ? 0 : beside_[at(i)] >= 0 ? beside_[at(i)] : choose(i));
     }
     plan_.streams = used_;
   }
@@ -158,7 +160,9 @@ class Streams {
       if (must_wait(stream, other, upto)) task.after.push_back(other);
     };
     if (i >= commit_) {
-      for (int other = 0; other < used_; ++other) wait_for(other, tail_[at(other)]);
+      // The commits of devices run beside each other, and the end of the step follows all of them.
+      const PerStream& all = i == schedule_.back() ? tail_ : before_commit_;
+      for (int other = 0; other < used_; ++other) wait_for(other, all[at(other)]);
     } else {
       for (auto d = deps_[at(i)].rbegin(); d != deps_[at(i)].rend(); ++d) wait_for(stream_of_[at(*d)], *d);
     }
@@ -181,6 +185,7 @@ class Streams {
   int exchange_stream_ = -1;
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
+  PerStream before_commit_ = none();  // the tails when the commit begins
   PerStream load_{};
   // seen_[stream][other]: the last task of `other` that `stream` knows to be complete.
   std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());

@@ -84,13 +84,17 @@ void GraphReader::read_variables() {
   const JsonField list = form_.member("variables");
   for (std::size_t i = 0; i < list.size(); ++i) {
     const JsonField field = list[i];
-    field.expect_members({"name", "tensor", "assigned", "assigned_at"});
+    field.expect_members({"name", "tensor", "on", "is_beside_another", "assigned", "assigned_at"});
     const JsonField name = field.member("tensor");
     const auto found = checkpoint_.tensors.find(name.text());
     // Each has one of its own, so that they take no more memory than the file.
     if (found == checkpoint_.tensors.end())
       name.refuse("the file has no tensor " + in_quotes(name.text()) + ", or another Variable has it");
-    variables_.emplace_back(field.member("name").text(), std::move(found->second), Where());
+    const Placement on = placement_of(field);
+    if (on == on_cpu) field.member("on").refuse("expected the number of a device: Variables live on devices");
+    variables_.emplace_back(field.member("name").text(), std::move(found->second), on, Where());
+    const std::optional<JsonField> is_beside = field.find("is_beside_another");
+    variables_.back().data()->is_beside_another = is_beside && is_beside->flag();
     checkpoint_.tensors.erase(found);
   }
 }

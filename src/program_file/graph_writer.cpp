@@ -263,6 +263,9 @@ class FormWriter {
     json_.begin_object();
     json_.member("name", use.variable.name());
     json_.member("tensor", tensor_of_variable_[at(static_cast<int>(&use - graph_.variables.data()))]);
+    if (const Placement& on = use.variable.placement(); on.kind == Placement::Kind::device)
+      json_.member("on", on.device);
+    if (use.variable.data()->is_beside_another) json_.member("is_beside_another", true);
     if (use.assigned.node >= 0) {
       member("assigned", use.assigned);
       place("assigned_at", use.assigned_where);

@@ -120,6 +120,13 @@ std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) {
   return std::make_unique<CudaStream>(*calls_, stream);
 }
 
+std::optional<MemoryRoom> CudaDevice::room() {
+  CurrentDevice current = enter();
+  MemoryRoom room;
+  calls_->check(cudaMemGetInfo(&room.free, &room.total), "cudaMemGetInfo");
+  return room;
+}
+
 void CudaDevice::require_usable(const void* memory, std::size_t bytes) {
   CurrentDevice current = enter();
   auto refuse = [](const std::string& problem) {

@@ -48,6 +48,7 @@ class CudaDevice : public Device {
   void leave_capture(Streams streams) noexcept override;
   void launch(Stream& stream, CapturedGraph& graph, std::int64_t steps = 1) override;
   void require_usable(const void* memory, std::size_t bytes) override;
+  std::optional<MemoryRoom> room() override;
   MemoryState memory_state(std::uintptr_t address) const override { return calls_->memory->find(address); }
   Counters counters() const override;
 

@@ -241,6 +241,11 @@ void BoundPlan::run_on_host(const Task& task, DeviceNodes& device) const {
 
 void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams streams, const Issuing& how) const {
   Device& device = *devices[0];
+  auto issued_kernels = [&] {
+    std::uint64_t sum = 0;
+    for (const Device* each : devices) sum += each->counters().kernels;
+    return sum;
+  };
   std::array<bool, kMaxStreams> is_open{};  // streams with work for which streams[0] has not waited
   std::array<bool, kMaxStreams> is_forked{};
   auto make_wait = [&](int later, int earlier) {
@@ -286,11 +291,11 @@ void BoundPlan::issue(std::span<const int> tasks, Devices devices, Streams strea
   };
   std::optional<std::uint64_t> before_commit;  // number of kernels issued live; a capture does not increase it
   for (int id : tasks) {
-    if (id == first_store_) before_commit = device.counters().kernels;
+    if (id == first_store_) before_commit = issued_kernels();
     try {
       issue_one(id);
     } catch (const Error& e) {
-      if (!before_commit || device.counters().kernels == *before_commit) throw;
+      if (!before_commit || issued_kernels() == *before_commit) throw;
       throw BrokenCommit(e.op(), e.where(), "the step broke off while it committed: " + e.problem(), e.remedy(),
                          e.code());
     }

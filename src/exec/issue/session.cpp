@@ -14,6 +14,18 @@ int threads_of(const Target& target, const CpuOptions& options) {
   return std::max(threads, target.max_streams);
 }
 
+// Devices that one of them refers to: destroyed in reverse order.
+struct KeptDevices {
+  std::vector<std::shared_ptr<Device>> devices;
+
+  explicit KeptDevices(std::span<const std::shared_ptr<Device>> kept) : devices(kept.begin(), kept.end()) {}
+  ~KeptDevices() {
+    while (!devices.empty()) devices.pop_back();
+  }
+  KeptDevices(const KeptDevices&) = delete;
+  KeptDevices& operator=(const KeptDevices&) = delete;
+};
+
 }  // namespace
 
 Session::Session(DeviceId target, std::span<const DeviceId> further, const Log& log, const CpuOptions& options) {
@@ -36,6 +48,12 @@ Session::~Session() {
     streams_.pop_back();
     devices_.pop_back();
   }
+}
+
+std::shared_ptr<Device> Session::shared_device(int number) const {
+  if (number == 0) return devices_[0];
+  auto kept = std::make_shared<KeptDevices>(std::span(devices_).first(at(number) + 1));
+  return {kept, kept->devices.back().get()};
 }
 
 Stream& Session::target_stream(std::size_t number) {

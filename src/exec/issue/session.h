@@ -27,6 +27,8 @@ class Session {
   int count() const { return static_cast<int>(devices_.size()); }
   Device& device(int number = 0) const { return *pointers_[at(number)]; }
   const std::shared_ptr<Device>& shared_device() const { return devices_[0]; }
+  // A device that may outlive the session, together with those that were opened before it, to which it refers.
+  std::shared_ptr<Device> shared_device(int number) const;
   // The main stream of a device.
   Stream& stream(int device = 0) const { return *streams_[at(device)]; }
   const std::shared_ptr<Stream>& shared_stream() const { return streams_[0]; }

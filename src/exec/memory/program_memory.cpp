@@ -28,6 +28,14 @@ void ProgramMemory::upload_constants(const Plan& plan, Allocator& allocator, con
   }
 }
 
+Memory ProgramMemory::invariant_copies(const PlanDevice& needs, int number, Allocator& allocator, const Where& where) {
+  if (needs.invariant_bytes == 0) return nullptr;
+  return allocator.allocate("copies on " + to_string(needs.target.id) + " of what no step changes (" +
+                                bytes_text(needs.invariant_bytes) + ")",
+                            "place fewer ops there, or end other programs on it", where,
+                            [&] { return session_.device(number).allocate(needs.invariant_bytes); });
+}
+
 DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int number, Allocator& allocator,
                                                  const Where& where) {
   const OnDevice& memory = devices_[at(number)];
@@ -38,12 +46,7 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
                      [&] { memory.arena->grow(needs.arena_bytes); });
   a.arena = memory.arena->base();
   a.block = static_cast<StepState*>(memory.block.get());
-  if (needs.invariant_bytes > 0) {
-    a.invariant =
-        allocator.allocate("copies on " + name + " of what no step changes (" + bytes_text(needs.invariant_bytes) + ")",
-                           "place fewer ops there, or end other programs on it", where,
-                           [&] { return session_.device(number).allocate(needs.invariant_bytes); });
-  }
+  a.invariant = invariant_copies(needs, number, allocator, where);
   return a;
 }
 
@@ -54,7 +57,7 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
   allocator.allocate("the arena (" + bytes_text(arena_bytes) + ")",
                      "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
                      [&] { arena.grow(arena_bytes); });
-  a.devices.push_back({arena.base(), &control()->block});
+  a.devices.push_back({arena.base(), &control()->block, invariant_copies(plan.devices[0], 0, allocator, where)});
   for (int number = 1; number < session_.count(); ++number)
     a.devices.push_back(further_addresses(plan.devices[at(number)], number, allocator, where));
   DeviceMemory& target = session_.device();

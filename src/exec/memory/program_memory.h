@@ -40,6 +40,7 @@ class ProgramMemory {
     std::unique_ptr<Arena> arena;
     Memory block;  // the StepState of a further device
   };
+  Memory invariant_copies(const PlanDevice& needs, int number, Allocator& allocator, const Where& where);
   DeviceAddresses further_addresses(const PlanDevice& needs, int number, Allocator& allocator, const Where& where);
   void upload_constants(const Plan& plan, Allocator& allocator, const Where& where);
 

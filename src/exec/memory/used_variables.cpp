@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/at.h"
 #include "graphsink/memory.h"
 
 namespace graphsink {
@@ -35,8 +36,7 @@ void add_writer(const Variable& variable, const std::weak_ptr<VariableWriter>& w
 
 }  // namespace
 
-UsedVariables::UsedVariables(const Session& session)
-    : session_(session), transfer_(std::make_shared<Transfer>(session.shared_device())) {}
+UsedVariables::UsedVariables(const Session& session) : session_(session), transfers_(at(session.count())) {}
 
 UsedVariables::~UsedVariables() {
   for (const auto& [data, used] : variables_) {
@@ -45,15 +45,23 @@ UsedVariables::~UsedVariables() {
   }
 }
 
+const std::shared_ptr<Transfer>& UsedVariables::transfer(int device) {
+  std::shared_ptr<Transfer>& known = transfers_.at(at(device));
+  if (!known) known = std::make_shared<Transfer>(session_.shared_device(device));
+  return known;
+}
+
 void UsedVariables::bring(const Plan& plan, const std::weak_ptr<VariableWriter>& writer, Allocator& allocator,
                           const Where& where) {
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Variable& variable = plan.variables[i];
     if (variables_.contains(variable.data().get())) continue;
+    const int device = plan.variable_devices[i];
+    const std::string there = device == 0 ? "" : " on " + to_string(session_.device(device).target().id);
     auto home =
-        allocator.allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")",
+        allocator.allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")" + there,
                            "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
-                           where, [&] { return home_of(variable, transfer_, gate_, where); });
+                           where, [&] { return home_of(variable, transfer(device), gate_, where); });
     variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
     if (plan.variable_written[i]) add_writer(variable, writer);
     gate_->touch();  // makes the next run call take() for this Variable
@@ -68,7 +76,8 @@ void UsedVariables::use_memory(const Variable& variable, std::shared_ptr<void> m
     throw Error("bind_memory", where, "the Variable \"" + variable.name() + "\" has memory on a device already",
                 "call bind_memory() before any program that uses it is bound or run");
   }
-  data.storage = std::make_shared<DeviceVariable>(transfer_, variable.type(), std::move(memory));
+  const int device = home_device(variable, session_.device().target());
+  data.storage = std::make_shared<DeviceVariable>(transfer(device), variable.type(), std::move(memory));
 }
 
 void UsedVariables::enter_run(std::optional<RunGate::Inside>& inside) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "exec/issue/bound_plan.h"
 #include "exec/issue/session.h"
@@ -26,8 +27,8 @@ class UsedVariables {
 
   RunGate& gate() const { return *gate_; }
 
-  // Makes homes on the device for those of the plan that have none. Reads of those that the plan writes ask `writer`
-  // from now on. Takes locks of Variables, and so must not be called inside the gate. Throws Error.
+  // Makes homes for those of the plan that have none, each on its device. Reads of those that the plan writes ask
+  // `writer` from now on. Takes locks of Variables, and so must not be called inside the gate. Throws Error.
   void bring(const Plan& plan, const std::weak_ptr<VariableWriter>& writer, Allocator& allocator, const Where& where);
   // Makes memory of the caller's, which holds the Variable's value, its home. Throws Error if it has another one.
   void use_memory(const Variable& variable, std::shared_ptr<void> memory, const Where& where);
@@ -60,8 +61,11 @@ class UsedVariables {
   const Used& used(const Variable& variable) const { return variables_.at(variable.data().get()); }
   void take();
 
+  const std::shared_ptr<Transfer>& transfer(int device);
+
   const Session& session_;
-  std::shared_ptr<Transfer> transfer_;  // for Variables that this program brings to the device
+  // By device, each made on first use: for Variables that this program brings there.
+  std::vector<std::shared_ptr<Transfer>> transfers_;
   ByAddress variables_;
   std::shared_ptr<RunGate> gate_ = std::make_shared<RunGate>();  // known to the Variables
   std::uint64_t taken_epoch_ = 0;                                // the epoch of gate_ at the last success of take()

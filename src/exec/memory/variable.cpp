@@ -116,7 +116,7 @@ std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::sha
   if (home->device_id() != here) {
     throw Error("Variable \"" + data.name + "\"", where,
                 "lives on " + to_string(home->device_id()) + ", this program on " + to_string(here),
-                "compile both programs for one device, or copy it into another Variable");
+                "compile both programs for the same devices, or copy it into another Variable");
   }
   home->add_user(gate);
   return home;

@@ -91,8 +91,11 @@ void ArgumentAudit::examine(ShapeEntry& entry, const CapturedGraph& graph) const
 
 ReplayAudit::State ReplayAudit::state(const Plan& plan) const {
   State state;
-  for (const Variable& variable : plan.variables)
-    state.variables.push_back(status_.download(variable.type(), variables_.address(variable)));
+  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
+    const Variable& variable = plan.variables[i];
+    state.variables.push_back(
+        status_.download(variable.type(), variables_.address(variable), plan.variable_devices[i]));
+  }
   state.status = status_.saved();
   return state;
 }
@@ -100,7 +103,9 @@ ReplayAudit::State ReplayAudit::state(const Plan& plan) const {
 void ReplayAudit::set_state(const Plan& plan, const State& state) {
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     const Tensor& value = state.variables[i];
-    session_.device().upload(session_.stream(), variables_.address(plan.variables[i]), value.data(), value.bytes());
+    session_.issue_on(plan.variable_devices[i], [&](DeviceQueue& there, Stream& on) {
+      there.upload(on, variables_.address(plan.variables[i]), value.data(), value.bytes());
+    });
   }
   status_.restore(state.status);
 }

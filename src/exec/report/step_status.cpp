@@ -78,10 +78,11 @@ StepState StepStatus::download_block() const {
   return block;
 }
 
-Tensor StepStatus::download(const TensorType& type, const void* address) const {
+Tensor StepStatus::download(const TensorType& type, const void* address, int device) const {
   GRAPHSINK_TRACE(copy, "read");
   Tensor tensor(type);
-  session_.device().copy(session_.stream(), tensor.data(), address, tensor.bytes());
+  session_.issue_on(device,
+                    [&](DeviceQueue& there, Stream& on) { there.copy(on, tensor.data(), address, tensor.bytes()); });
   session_.device().wait(session_.stream());
   return tensor;
 }

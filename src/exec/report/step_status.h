@@ -47,7 +47,8 @@ class StepStatus {
 
   // Wait for the program's stream.
   StepState download_block() const;
-  Tensor download(const TensorType& type, const void* address) const;
+  // From memory of the device.
+  Tensor download(const TensorType& type, const void* address, int device = 0) const;
 
   // All that steps have told, for a run that is to be repeated.
   struct Saved {
