@@ -57,12 +57,12 @@ static bool placed_variable() {
   const gs::Placement second = gpus > 1 ? gs::on_device(1) : gs::on_device;
   gs::Graph g;
   gs::Value x = g.input("x", gs::f32, {64, 32});
-  // [placed variable]
+  // [placed-variable]
   gs::Variable w1("w1", gs::Tensor::kaiming({32, 32}, 1));          // on the target
   gs::Variable w2("w2", gs::Tensor::kaiming({32, 32}, 2), second);  // in memory of the second GPU
   gs::Value loss = mean(matmul(tanh(matmul(x, w1)), w2));           // what uses w2 follows it, where fewer bytes cross
   gs::adamw(loss, {w1, w2});  // moments live, and updates run and commit, where their parameter lives
-  // [placed variable]
+  // [placed-variable]
   g.record("loss", loss);
   gs::Program program = gs::compile(g, options);
   program.write(x, gs::Tensor::uniform({64, 32}, 3));

@@ -127,9 +127,9 @@ class Variable {
   // that is not UTF-8, which no checkpoint could hold.
   explicit Variable(std::string name, Tensor initial, Where where = Where::current());
   // The same, in memory of the device that `on` says: on_device(1) is the first of CompileOptions::further_devices.
-  // What an optimizer keeps for a parameter has the parameter's placement, and runs and commits its update there.
-  // Programs that share the Variable must have that device; a program for cpu() ignores the placement. Throws Error for
-  // on_cpu and for a negative number. compile() throws Error if the program has no such further device.
+  // An optimizer keeps its state of a parameter where the parameter lives, and updates both there. Programs that share
+  // the Variable must mean the same device by the placement; a program for cpu() ignores it. Throws Error for on_cpu
+  // and for a negative number. compile() throws Error if the program has no such further device.
   Variable(std::string name, Tensor initial, Placement on, Where where = Where::current());
 
   bool valid() const { return data_ != nullptr; }  // whether it refers to a state

@@ -20,7 +20,7 @@ struct ValueMemory {
   Where where;            // the user's line; line() is 0 for Variables
 };
 
-// What a program holds on one of its further devices, in bytes.
+// The memory of a program on one of its further devices, in bytes.
 struct FurtherMemory {
   DeviceId device;             // one of CompileOptions::further_devices
   std::size_t arena = 0;       // values that steps compute there

@@ -216,9 +216,9 @@ class Program {
   // The same with an owner of the memory, or nullptr.
   void bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
                    Where where = Where::current());
-  // The same for a Variable, before any program that uses it is bound or run. Its value is what the memory holds, not
-  // what it was made with; Variable::write() changes it. The memory must exist until the Variable and all programs that
-  // use it are destroyed, which is how long `owner` is kept.
+  // The same for a Variable, in memory of the device on which it lives, before any program that uses it is bound or
+  // run. Its value is what the memory holds, not what it was made with; Variable::write() changes it. The memory must
+  // exist until the Variable and all programs that use it are destroyed, which is how long `owner` is kept.
   void bind_memory(const Variable& variable, void* memory, std::size_t bytes, Where where = Where::current()) {
     bind_memory(variable, memory, bytes, nullptr, where);
   }

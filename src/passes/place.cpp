@@ -35,7 +35,7 @@ class Results {
     for (const IrOutput& output : ir.outputs) add(output.value, 0);
   }
 
-  // Of a value that is a result.
+  // Takes a value that is a result.
   const std::set<int>& devices_of(ValueRef v) const {
     const auto found = elsewhere_.find(v);
     return found == elsewhere_.end() ? on_target_ : found->second;

@@ -271,6 +271,23 @@ TEST(CollectiveOnADevice, MayBePlacedOnTheHostByDefault) {
   EXPECT_GT(position(plan, "agree"), position(plan, "tell_step"));
 }
 
+// A further device commits only what all ranks agreed on.
+TEST(CollectiveOnADevice, TheRanksAgreeBeforeAFurtherDeviceCommits) {
+  Target target = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  target.peers = {1};
+  second.peers = {0};
+  Graph g;
+  const Variable w("w", Tensor(f32, {256}), on_device(1));
+  g.assign(w, emit(exchange_there_op, {g.input("x", f32, {256})})[0]);
+  const Plan plan = make_plan(g, target, system_ops(), {}, {.further_targets = {second}});
+  expect_after_all(plan, "tell_step");
+  EXPECT_GT(position(plan, "tell_step"), position(plan, "check_ranks"));
+  EXPECT_GT(position(plan, "check_ranks"), position(plan, "check_device"));
+  EXPECT_GT(position(plan, "store"), position(plan, "tell_step"));
+  for (const PlanNode& node : plan.nodes) EXPECT_EQ(node.device, node.op->name == "store" ? 1 : 0) << node.op->name;
+}
+
 TEST(CollectiveOnADevice, IsNotInAStepWithOneOnTheHost) {
   Graph g;
   const Value x = g.input("x", f32, {256});

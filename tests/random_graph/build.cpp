@@ -202,6 +202,21 @@ void Building::place_on_second(int percent) {
     bool is_drawn = Random(id).chance(percent);
     if (can_be_there && is_drawn && node.placement == Placement{}) node.placement = on_device(1);
   }
+  place_variables_on_second(percent);
+}
+
+// Those that one op commits live together.
+void Building::place_variables_on_second(int percent) {
+  GraphData& data = *graph.data();
+  auto place = [&](const Variable& variable) { variable.data()->placement = on_device(1); };
+  for (std::size_t i = 0; i < data.variables.size(); ++i)
+    if (!data.variables[i].committed && Random(i + 1000).chance(percent)) place(data.variables[i].variable);
+  for (std::size_t id = 0; id < data.nodes.size(); ++id) {
+    const Node& node = data.nodes[id];
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (access_of(*node.op, i, node.inputs.size()) == Access::write && Random(id).chance(percent))
+        place(data.nodes[static_cast<std::size_t>(node.inputs[i].node)].attrs.as<VariableAttrs>().variable);
+  }
 }
 
 Tensor Building::Fed::at(int step) const {

@@ -46,8 +46,12 @@ constexpr std::array kOfSeparateMemory{"control: driven by the host",
                                        "plan: with conditional nodes in launches of bodies",
                                        "plan: with launches of bodies",
                                        "plan: with launches of bodies, and what is issued between"};
-constexpr std::array kOfSeveralDevices{"copy: between devices", "copy: invariant, to a further device",
-                                       "node: on a further device", "plan: with further devices, in several islands"};
+constexpr std::array kOfSeveralDevices{"copy: between devices",
+                                       "copy: invariant, to a further device",
+                                       "node: on a further device",
+                                       "plan: with further devices, in several islands",
+                                       "variable: committed on a further device",
+                                       "variable: on a further device"};
 constexpr std::array kOfGraphs{"commit: reads another Variable",
                                "effects: several in a graph",
                                "feed: staged",
@@ -154,6 +158,8 @@ void count_variables(const Plan& plan, Counts& counts) {
   for (std::size_t v = 0; v < plan.variables.size(); ++v) {
     counts["variable: read in the step that writes it"] += is_read[v] && plan.variable_written[v];
     counts["variable: kept over its commit"] += is_kept[v] && plan.variable_written[v];
+    counts["variable: on a further device"] += plan.variable_devices[v] > 0;
+    counts["variable: committed on a further device"] += plan.variable_devices[v] > 0 && plan.variable_written[v];
   }
 }
 

@@ -131,6 +131,7 @@ struct Building {
 
   // While building: what may be picked, which State an entry made, which Values have no gradient.
   void place_on_second(int percent);
+  void place_variables_on_second(int percent);
   void make_all(const Recipe& recipe);
   void make(const Entry& entry);
   void make_here(const Entry& entry);
