@@ -1,5 +1,5 @@
 // Optimizers: functions that add gradients, update and commit of the parameters to a graph. One fused op updates all
-// parameters of a group.
+// parameters of a group that live on one device.
 #pragma once
 
 #include <cstdint>
@@ -140,7 +140,7 @@ struct Optimizer {
   // "<optimizer>.micro_step" (in a body), "<parameter>.gradient" (sums over accumulated steps), "<optimizer>.updates"
   // and "<optimizer>.since_change"; then for each parameter, in order, "<parameter>.adamw.m" and "<parameter>.adamw.v",
   // or "<parameter>.sgd.velocity". 16-bit parameters come after the others and also have "<parameter>.adamw.master" or
-  // "<parameter>.sgd.master", their value in f32.
+  // "<parameter>.sgd.master", their value in f32. State named after a parameter lives where that does.
   std::vector<Variable> state;
   // f32 scalar: the norm before clipping; valid with clip_norm or loss_scale. It has no gradient, because
   // what an optimizer computes is not differentiated.
