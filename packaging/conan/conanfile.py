@@ -88,7 +88,11 @@ class Graphsink(ConanFile):
         cmake.build()
 
     def package(self):
-        copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+        licenses = os.path.join(self.package_folder, "licenses")
+        copy(self, "LICENSE", self.source_folder, licenses)
+        # Of what is compiled in; the others are those of the Python package.
+        copy(self, "*.txt", os.path.join(self.source_folder, "packaging", "licenses"), licenses,
+             excludes=("nanobind.txt", "robin-map.txt"))
         CMake(self).install()
 
     def package_info(self):

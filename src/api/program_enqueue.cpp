@@ -38,8 +38,8 @@ void Program::Impl::require_enqueue(const Where& where) {
   }
   require_whole("enqueue", "the stream is being captured", where);
   if (!plan.invariant_copies.empty()) {
-    throw Error("enqueue", where, "an op on another device reads a Variable or an input, of which run() makes a copy",
-                "place the op on the target");
+    throw Error("enqueue", where, "an op reads a Variable or an input of another device, of which run() makes a copy",
+                "place the op where the Variable or input lives, or the Variable where the op runs");
   }
   inputs_.check(plan, 1, where);
 }

@@ -65,9 +65,17 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   allocate_status(where);
   runner_.set_seed(options.seed);
   status_.set_on_acknowledged([this] { runner_.update_standing(); });
-  status_.set_require_ranks([this] {
-    if (rank_wait_) rank_wait_->require_whole();
-  });
+  status_.set_require_ranks([this] { require_ranks(); });
+}
+
+void Program::Impl::require_ranks() {
+  if (!rank_wait_) return;
+  try {
+    rank_wait_->require_whole();
+  } catch (const Error&) {
+    status_.note_ranks_told();
+    throw;
+  }
 }
 
 void Program::Impl::require_whole(const char* call, const char* wanted_by, const Where& where) {
@@ -248,7 +256,7 @@ void Program::Impl::refuse_effects() const {
 
 void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, OpClock* clock, const Where& where) {
   ShapeEntry& entry = *shapes_.current();
-  if (rank_wait_) rank_wait_->require_whole();
+  require_ranks();
   if (mode == automatic && exchanges_on_device_) mode = sink;
   if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
   const HostWatch::Wait waits(watch());

@@ -107,6 +107,8 @@ class Program::Impl final : private Allocator {
   // Throws Error with all reasons unless the whole step is one launch. It points at the line of the first reason that
   // has one.
   void require_whole(const char* call, const char* wanted_by, const Where& where);
+  // Throws Error if a wait for other ranks was given up.
+  void require_ranks();
   // Throws Error unless a step can become a part of a capture of the caller's.
   void require_enqueue(const Where& where);
   // Throws Error unless time_ops() can measure the steps.

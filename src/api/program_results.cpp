@@ -14,7 +14,7 @@ void Program::Impl::sync(const Where& where) {
   device().wait(stream());
   runner_.note_all_over();
   turn_.leave();
-  if (rank_wait_) rank_wait_->require_whole();
+  require_ranks();
   status_.report(where);
   variables_.require_whole();
 }
@@ -32,7 +32,7 @@ bool Program::Impl::poll(const Where& where) {
     rank_wait_->give_up();
     sync(where);  // throws Error
   }
-  if (rank_wait_) rank_wait_->require_whole();
+  require_ranks();
   // Steps that broke off do not signal their end, but all work is done here. So sync() does not wait.
   if (is_unsettled_ || status_.has_failed()) sync(where);
   turn_.leave();

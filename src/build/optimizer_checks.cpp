@@ -91,6 +91,10 @@ class Check {
                   "loss_scale.variable is " + to_string(scale.variable.type()) + ", not f32[]",
                   "make it of Tensor::scalar(65536.0f)");
     }
+    if (scale.variable.valid() && scale.variable.placement().device > 0) {
+      throw Error(call_.function, call_.where, "loss_scale.variable has the placement of a further device",
+                  "make it without a placement: it is updated on the target");
+    }
   }
 
   void expect(bool fits, const std::string& option, double value, const std::string& range) const {

@@ -203,6 +203,7 @@ struct PlanFacts {
   std::string op_by_op;                        // why a step in mode sink runs op by op though the plan sinks, or ""
   std::string split_op_by_op;                  // the same for the mode split_sink
   bool is_step_by_step = false;  // whether a launch of several steps, which the plan allows, could not be captured
+  std::int64_t unrolled_steps = 0;  // how many steps a launch holds at most, of Plan::unrolled_steps
 };
 
 // Result of joining element-wise ops, and reductions of their rows: see Tuning::fuse.

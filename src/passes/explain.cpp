@@ -11,6 +11,7 @@
 #include "ir/fused.h"
 #include "passes/exchanges.h"
 #include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {
@@ -280,8 +281,8 @@ std::string summary_text(const Plan& plan, const PlanFacts& facts) {
       text += ", because its capture failed: " + printable(facts.split_op_by_op);
   }
   text += plan.loop_over_steps && !facts.is_step_by_step ? ", or per many steps\n" : "\n";
-  if (plan.unrolled_steps > 1)
-    text += "up to " + std::to_string(plan.unrolled_steps) +
+  if (const std::int64_t steps = unrolled_steps(plan, facts); steps > 1)
+    text += "up to " + std::to_string(steps) +
             " steps a launch, unrolled, because collectives of NCCL may not stand in a loop body\n";
   text += exchanges_text(plan) + variables_text(plan) + copies_text(counts, device) + invariant_copies_text(plan);
   if (plan.fusion.nodes > 0)

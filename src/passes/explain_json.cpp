@@ -8,6 +8,7 @@
 #include "passes/exchanges.h"
 #include "passes/explain.h"
 #include "passes/passes.h"
+#include "passes/plan_queries.h"
 
 namespace graphsink {
 namespace {
@@ -63,7 +64,7 @@ class Writer {
       json_.member("sinks_whole", sinks_whole(plan_) && facts_.op_by_op.empty());
       json_.member("launches_per_step", launches_per_step(plan_.islands));
       json_.member("loop_over_steps", plan_.loop_over_steps && !facts_.is_step_by_step);
-      if (plan_.unrolled_steps > 0) json_.member("unrolled_steps", plan_.unrolled_steps);
+      if (plan_.unrolled_steps > 0) json_.member("unrolled_steps", unrolled_steps(plan_, facts_));
       const TaskCounts counts = count_tasks(plan_);
       json_.member("nodes", counts.nodes);
       json_.member("host_nodes", counts.host_nodes);

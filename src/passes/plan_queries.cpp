@@ -66,4 +66,8 @@ std::size_t host_arena_bytes(const Plan& plan, const PlanFacts& facts) {
   return bytes;
 }
 
+std::int64_t unrolled_steps(const Plan& plan, const PlanFacts& facts) {
+  return facts.unrolled_steps > 0 ? facts.unrolled_steps : plan.unrolled_steps;
+}
+
 }  // namespace graphsink

@@ -57,4 +57,7 @@ MemoryReport memory_report(const Plan& plan, const PlanFacts& facts, std::span<c
 
 PlanSummary summary(const Plan& plan, const PlanFacts& facts);
 
+// Plan::unrolled_steps, or fewer, where the facts say so.
+std::int64_t unrolled_steps(const Plan& plan, const PlanFacts& facts);
+
 }  // namespace graphsink

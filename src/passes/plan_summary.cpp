@@ -8,7 +8,7 @@ PlanSummary summary(const Plan& plan, const PlanFacts& facts) {
   PlanSummary result;
   result.sinks_whole = sinks_whole(plan) && facts.op_by_op.empty();
   result.loop_over_steps = plan.loop_over_steps && !facts.is_step_by_step;
-  result.unrolled_steps = plan.unrolled_steps;
+  result.unrolled_steps = unrolled_steps(plan, facts);
   result.launches_per_step = launches_per_step(plan.islands);
   result.islands = plan.islands.size();
   result.nodes = counts.nodes;

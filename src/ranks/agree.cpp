@@ -123,7 +123,14 @@ class TurnsOfGroups : public RankTurns {
   }
 
   void take(const std::shared_ptr<RankUser>& user, const Where& where) const override {
-    for (RankGroup* group : groups_) group->turn().take(user, "run", where);
+    std::vector<RankGroup*> taken;
+    try {
+      for (RankGroup* group : groups_)
+        if (group->turn().take(user, "run", where)) taken.push_back(group);
+    } catch (...) {
+      for (RankGroup* group : taken) group->turn().leave(*user);
+      throw;
+    }
   }
   void leave(const RankUser& user) const override {
     for (RankGroup* group : groups_) group->turn().leave(user);

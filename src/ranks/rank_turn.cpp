@@ -16,16 +16,22 @@ void RankTurn::require_thread(std::string_view op, const Where& where) const {
               "do not wait for each other need a Comm each: Comm::split(0) makes one");
 }
 
-void RankTurn::take(const std::shared_ptr<RankUser>& user, std::string_view op, const Where& where) {
+bool RankTurn::take(const std::shared_ptr<RankUser>& user, std::string_view op, const Where& where) {
   std::shared_ptr<RankUser> before;
   {
     const std::lock_guard lock(mutex_);
     require_thread(op, where);
     before = user_.lock();
-    user_ = user;
     thread_ = std::this_thread::get_id();
+    if (!before) user_ = user;
   }
-  if (before && before != user) before->finish_steps();
+  if (before == user) return false;
+  if (before) {
+    before->finish_steps();  // it keeps the turn if that throws
+    const std::lock_guard lock(mutex_);
+    user_ = user;
+  }
+  return true;
 }
 
 void RankTurn::leave(const RankUser& user) {

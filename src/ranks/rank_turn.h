@@ -16,8 +16,8 @@ namespace graphsink {
 // have ended: that depends on the order of calls alone, not on how fast a rank is.
 class RankTurn {
  public:
-  // See RankTurns.
-  void take(const std::shared_ptr<RankUser>& user, std::string_view op, const Where& where);
+  // See RankTurns. Returns whether the user did not have the turn before.
+  bool take(const std::shared_ptr<RankUser>& user, std::string_view op, const Where& where);
   void leave(const RankUser& user);
 
   // A call that is no step. May be nested on one thread.

@@ -158,7 +158,8 @@ Optimizer sharded(Options options, const std::vector<ParameterGroup>& groups, co
       types.push_back(parameter.type());
       // Its name has the scope of the parameter.
       parameter = shards.emplace_back(parameter.name() + ".shard" + std::to_string(comm.rank()),
-                                      sharder.shard(parameter.read()), Where());
+                                      sharder.shard(parameter.read()), parameter.placement(), Where());
+      parameter.data()->is_beside_another = true;
     }
   }
   const auto whole = options.gradients.norm_of_all;

@@ -72,11 +72,13 @@ struct Issued {
   LoaderPosition position;  // position of its first batch
 };
 
-// TrainOptions::steps_per_launch. Where ranks exchange values on a device it is not found by measurement: they have to
-// launch alike, and each would measure something else.
-std::int64_t steps_of_launch(const Program& program, std::int64_t asked) {
+// Whether ranks exchange values on a device, for which they have to launch alike.
+bool launches_with_ranks(const Program& program) { return program.plan().unrolled_steps > 0; }
+
+// TrainOptions::steps_per_launch. It is not found by measurement where each rank would measure something else.
+std::int64_t steps_of_launch(bool is_of_ranks, std::int64_t asked) {
   constexpr std::int64_t kOfRanks = 16;
-  return asked == 0 && program.plan().unrolled_steps > 0 ? kOfRanks : asked;
+  return asked == 0 && is_of_ranks ? kOfRanks : asked;
 }
 
 class Training {
@@ -87,7 +89,8 @@ class Training {
         options_(options),
         where_(where),
         log_(options.log),
-        size_(steps_of_launch(program, options.steps_per_launch), options.longest_launch),
+        launches_with_ranks_(launches_with_ranks(program)),
+        size_(steps_of_launch(launches_with_ranks_, options.steps_per_launch), options.longest_launch),
         interrupt_(options.ends_on_interrupt),
         values_(options.records.size()) {}
 
@@ -285,8 +288,11 @@ class Training {
     train_log_->flush();
   }
 
-  // Takes what steps have told so far.
+  // Takes what steps have told so far. Where ranks exchange values on a device only settle() does, after as many
+  // launches on each: whether a step that ended the run was seen already would differ from rank to rank, and one that
+  // launches on would wait for the others.
   void look() {
+    if (launches_with_ranks_) return;
     reporting([&] { (void)program_.poll(where_); });
     if (is_ended_) return settle();
     collect(false);
@@ -409,6 +415,7 @@ class Training {
   const TrainOptions& options_;
   const Where where_;
   const Log log_;
+  const bool launches_with_ranks_;
   StepsPerLaunch size_;
   const Interrupt interrupt_;
   std::optional<Saver> saver_;

@@ -173,6 +173,11 @@ TEST(ApplyGradients, WhatCannotBeMeantIsRefused) {
        [](Problem& p) { apply(SgdOptions{.gradients = {.loss_scale = LossScale{}}}, p.parameters(), p.gradients()); }},
       {{"loss_scale.variable is f32[1]"},
        [&](Problem& p) { apply(SgdOptions{.gradients = {.loss_scale = scaled}}, p.parameters(), p.gradients()); }},
+      {{"loss_scale.variable", "further device", "without a placement"},
+       [](Problem& p) {
+         const LossScale elsewhere{.variable = Variable("scale", Tensor::scalar(1.0f), on_device(1))};
+         apply(SgdOptions{.gradients = {.loss_scale = elsewhere}}, p.parameters(), p.gradients());
+       }},
       {{"momentum is 2"}, [](Problem& p) { apply(SgdOptions{.momentum = 2}, p.parameters(), p.gradients()); }},
       {{"norm_of_all", "one f32"},
        [](Problem& p) {

@@ -117,6 +117,9 @@ class Recipes(unittest.TestCase):
                 self.assertEqual(ran.returncode, 0, ran.stdout)
                 share = out / "packages/share/graphsink"
                 self.assertEqual(sorted(file.name for file in share.iterdir()), ["copyright", "usage"])
+                copyright_text = (share / "copyright").read_text()
+                for name in "Apache License", "NVIDIA", "Victor Zverovich":
+                    self.assertIn(name, copyright_text)
                 cache = (out / "Release/CMakeCache.txt").read_text()
                 self.assertIn("GRAPHSINK_FLAVOUR:STRING=cpu", cache)
                 for feature in "images", "ranks":

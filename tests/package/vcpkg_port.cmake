@@ -104,8 +104,9 @@ endfunction()
 
 function(vcpkg_install_copyright)
   cmake_parse_arguments(arg "" "" FILE_LIST ${ARGN})
-  foreach(file IN LISTS arg_FILE_LIST)
-    file(INSTALL ${file} DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT} RENAME copyright)
+  foreach(file IN LISTS arg_FILE_LIST)  # vcpkg joins them, too
+    file(READ ${file} text)
+    file(APPEND ${CURRENT_PACKAGES_DIR}/share/${PORT}/copyright "${text}")
   endforeach()
 endfunction()
 

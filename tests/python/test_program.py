@@ -433,6 +433,36 @@ except gs.Error as error:
     assert printed == ["False", "0", "True", "True"]
 
 
+def test_a_variable_lives_on_a_further_device() -> None:
+    """Its update runs there, and the parameters are those of one device."""
+    code = """
+import graphsink as gs
+import numpy as np
+
+def trained(on, further):
+    w1 = gs.Variable("w1", np.full((4, 4), 0.5, np.float32))
+    w2 = gs.Variable("w2", np.full((4, 2), 0.25, np.float32), on=on)
+    g = gs.Graph()
+    x = g.feed("x", gs.f32, (3, 4))
+    gs.adamw(gs.mean(gs.tanh(x @ w1) @ w2), [w1, w2], lr=0.1)
+    program = gs.compile(g, gs.cuda(0), further_devices=further)
+    program.write(x, np.arange(48, dtype=np.float32).reshape(4, 3, 4))
+    program.run(steps=4)
+    further_bytes = [memory.variables for memory in program.memory().further_devices]
+    return w1.read().tobytes() + w2.read().tobytes(), further_bytes, w2.placement == on
+
+if gs.cuda_device_count() < 2:
+    raise SystemExit
+one, _, _ = trained(gs.anywhere, [])
+two, further_bytes, is_placed = trained(gs.on_device(1), [gs.cuda(1)])
+print(one == two, further_bytes, is_placed)
+"""
+    printed = run_python(code, GS_EMU_DEVICES="2")
+    if not printed:
+        pytest.skip("there is one CUDA device, or none")
+    assert printed == "True [768] True\n"
+
+
 def test_no_leaks_are_reported() -> None:
     """nanobind tells of objects that outlive the interpreter."""
     done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, timeout=100)

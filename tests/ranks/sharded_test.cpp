@@ -179,6 +179,21 @@ TEST(ShardedStates, KeepTheGroupsOfParameters) {
   EXPECT_FALSE(std::equal(before.begin() + 42, before.end(), after.begin() + 42));
 }
 
+// Where a parameter lives, its part of the state does, too.
+TEST(ShardedStates, LiveWhereTheirParametersDo) {
+  const Variable w("w", Tensor(f32, {8, 4}), on_device(1));
+  Graph g;
+  const Value loss = mean(matmul(g.input("x", f32, Shape{2, 8}), w));
+  const Optimizer optimizer = apply_sharded(AdamwOptions{}, std::vector{w}, grad(loss, {w}), world());
+  int moments = 0;
+  for (const Variable& state : optimizer.state) {
+    if (state.name().find(".adamw.") == std::string::npos || state.type().shape.size() == 1) continue;
+    EXPECT_EQ(state.placement(), on_device(1)) << state.name();
+    ++moments;
+  }
+  EXPECT_EQ(moments, 2);
+}
+
 TEST(ShardedStates, RefuseOtherGradients) {
   const Model model(f32);
   Graph g;

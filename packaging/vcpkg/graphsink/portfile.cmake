@@ -29,4 +29,7 @@ vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/graphsink)
 vcpkg_fixup_pkgconfig()
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/share" "${CURRENT_PACKAGES_DIR}/share/doc")
 file(INSTALL "${CMAKE_CURRENT_LIST_DIR}/usage" DESTINATION "${CURRENT_PACKAGES_DIR}/share/${PORT}")
-vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
+# Of what is compiled in; the others are those of the Python package.
+file(GLOB licenses "${SOURCE_PATH}/packaging/licenses/*.txt")
+list(FILTER licenses EXCLUDE REGEX "/(nanobind|robin-map)\\.txt$")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE" ${licenses})

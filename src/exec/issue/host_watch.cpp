@@ -67,12 +67,14 @@ bool HostWatch::has_waited_too_long(Exchanges& seen, std::int64_t wait, std::chr
   return now - seen.since >= ranks_.wait->patience();
 }
 
-bool HostWatch::has_asked_too_long() { return ranks_.wait && has_waited_too_long(asked_, 1, RunningCalls::now()); }
+bool HostWatch::has_asked_too_long() {
+  return ranks_.wait && has_waited_too_long(asked_, static_cast<std::int64_t>(launches_.pushed()), RunningCalls::now());
+}
 
 void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
   if (!ranks_.wait) return;
   std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
-  if (wait == 0 && ranks_.gate != nullptr && ranks_.gate->is_held()) wait = -1;
+  if (wait == 0 && ranks_.gate != nullptr) wait = ranks_.gate->awaited_since();
   if (has_waited_too_long(exchanges_, wait, now)) ranks_.wait->give_up();
 }
 

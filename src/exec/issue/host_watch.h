@@ -23,7 +23,7 @@ namespace graphsink {
 struct WatchedRanks {
   std::shared_ptr<const RankWait> wait = nullptr;
   const Progress* progress = nullptr;  // written by the device
-  const RunGate* gate = nullptr;       // the program's; a read of a Variable holds it
+  const RunGate* gate = nullptr;       // the program's: says since when a read of a Variable waits for its steps
 };
 
 // Logs a warning for each of `calls` that has been running for `patience`, and again each time that doubles. Likewise
@@ -39,7 +39,7 @@ class HostWatch {
   ~HostWatch();
 
   // For the program's thread, which asks from time to time whether the steps have ended, and has seen that they have
-  // not: whether that was so, with no launch begun and no step committed, as long as the ranks' patience lasts.
+  // not: whether that was so, with no launch given or begun and no step ended, as long as the ranks' patience lasts.
   bool has_asked_too_long();
 
   // The program's thread waits for launches, or issues them, while one lives. `watch` may be null. May be nested.

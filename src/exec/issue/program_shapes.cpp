@@ -61,12 +61,15 @@ PlanFacts ShapeEntry::facts(const CapturePolicy& policy) const {
                                    [](const CaptureSlot& slot) { return slot.has_failed(); });
   if (failed != captures.unrolled.end()) add(*failed, kStepByStep, "launches of fewer steps");
   if (unrolled_steps > 0 && unrolled_steps < plan().unrolled_steps)
-    facts.reasons.push_back({"a launch holds " + std::to_string(unrolled_steps) + " steps at most", Where(),
+    facts.reasons.push_back({"the most steps of a launch are " + std::to_string(unrolled_steps), Where(),
                              "another rank has no room for more", "more launches",
                              "give all ranks the same plan and Limits::unrolled_nodes"});
   facts.op_by_op = why_not_launched(sink);
   if (!plan().split_islands.empty()) facts.split_op_by_op = why_not_launched(split_sink);
   facts.is_step_by_step = captures.loop.has_failed();
+  facts.unrolled_steps = unrolled_steps > 0 ? unrolled_steps : plan().unrolled_steps;
+  while (facts.unrolled_steps > 1 && captures.unrolled[Captures::unrolled_place(facts.unrolled_steps)].has_failed())
+    facts.unrolled_steps /= 2;
   return facts;
 }
 

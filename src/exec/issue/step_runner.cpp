@@ -295,12 +295,12 @@ bool StepRunner::capture_unrolled(ShapeEntry& entry, CaptureSlot& slot, std::int
     thrown = std::current_exception();  // the others wait for what this rank has to tell
   }
   const bool all_have = votes.least(steps, is_captured ? 1 : 0) > 0;
-  if (thrown) std::rethrow_exception(thrown);
-  if (!all_have && slot.is_captured()) {
+  if (!all_have && (is_captured || thrown)) {  // where the capture failed, the slot has counted that
     const CaptureFailed reason = CaptureVotes::refused();
     slot.drop(reason);
     log_.warn({kStepByStep, ": ", reason.what()});
   }
+  if (thrown) std::rethrow_exception(thrown);
   return all_have;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace graphsink {
@@ -55,11 +56,27 @@ class RunGate {
     holds_.fetch_add(1);
     wait_until_outside();
   }
-  bool is_held() const { return holds_.load() != 0; }
   void release() {
     holds_.fetch_sub(1);
     holds_.notify_all();
   }
+
+  // Another user of its Variables waits for the program's work while one lives.
+  class Awaited {
+   public:
+    explicit Awaited(RunGate& gate) : gate_(gate) {
+      if (gate_.awaited_by_.fetch_add(1) == 0)
+        gate_.awaited_since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+    }
+    ~Awaited() { gate_.awaited_by_.fetch_sub(1); }
+    Awaited(const Awaited&) = delete;
+    Awaited& operator=(const Awaited&) = delete;
+
+   private:
+    RunGate& gate_;
+  };
+  // A number for the time since when others have waited for the program's work; 0: nobody does. Any thread.
+  std::int64_t awaited_since() const { return awaited_by_.load() != 0 ? awaited_since_.load() : 0; }
 
   // Holds a gate while it lives.
   class Held {
@@ -97,6 +114,8 @@ class RunGate {
   std::atomic<std::uint64_t> epoch_ = 1;
   std::atomic<int> is_inside_ = 0;
   std::atomic<int> holds_ = 0;
+  std::atomic<int> awaited_by_ = 0;
+  std::atomic<std::int64_t> awaited_since_ = 0;
   std::atomic<const void*> thread_ = nullptr;  // the thread that entered last
 };
 

@@ -47,7 +47,7 @@ UsedVariables::~UsedVariables() {
 
 const std::shared_ptr<Transfer>& UsedVariables::transfer(int device) {
   std::shared_ptr<Transfer>& known = transfers_.at(at(device));
-  if (!known) known = std::make_shared<Transfer>(session_.shared_device(device));
+  if (!known) known = std::make_shared<Transfer>(session_.shared_device(device), transfer_mutex_);
   return known;
 }
 

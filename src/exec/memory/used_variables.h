@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -64,6 +65,7 @@ class UsedVariables {
   const std::shared_ptr<Transfer>& transfer(int device);
 
   const Session& session_;
+  std::shared_ptr<std::mutex> transfer_mutex_ = std::make_shared<std::mutex>();
   // By device, each made on first use: for Variables that this program brings there.
   std::vector<std::shared_ptr<Transfer>> transfers_;
   ByAddress variables_;

@@ -55,7 +55,11 @@ void DeviceVariable::require_whole() const {
 }
 
 void DeviceVariable::wait_for_user() {
-  if (last_user_) transfer_->wait(*last_user_);
+  if (!last_user_) return;
+  std::optional<RunGate::Awaited> awaited;
+  for (const auto& gate : users_)
+    if (gate.get() == last_gate_) awaited.emplace(*gate);
+  transfer_->wait(*last_user_);
 }
 
 Tensor DeviceVariable::read() {
@@ -98,6 +102,7 @@ void DeviceVariable::take(DeviceQueue& device, const std::shared_ptr<Stream>& st
     if (user.get() != &gate) user->wait_until_outside();
   if (last_user_) device.make_wait(*stream, *last_user_);
   last_user_ = stream;
+  last_gate_ = &gate;
 }
 
 void DeviceVariable::released_by(const Stream& stream, const RunGate& gate) noexcept {

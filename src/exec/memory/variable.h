@@ -60,6 +60,7 @@ class DeviceVariable : public VariableStorage {
   Memory memory_;
   const bool is_callers_ = false;
   std::shared_ptr<Stream> last_user_;
+  const RunGate* last_gate_ = nullptr;  // the gate of its program, which may be gone
   std::uint64_t version_ = 1;
   // Never held while waiting. Protects broken_, and users_ together with the lock of the Variable: both are held to
   // change them, one is enough to look at them.

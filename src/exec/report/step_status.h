@@ -1,6 +1,7 @@
 // Reports of a program's steps to the host: which step failed and why, how far they are, how long they took.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,10 @@ class StepStatus {
   void set_on_acknowledged(std::function<void()> on_acknowledged) { on_acknowledged_ = std::move(on_acknowledged); }
 
   // Called in front of the report of a failed step to a reader of a Variable: `require_ranks` throws Error if a wait
-  // for other ranks was given up.
+  // for other ranks was given up. A reader is told so unless somebody was: after that, Variables have the values of the
+  // last step that was committed, and can be saved.
   void set_require_ranks(std::function<void()> require_ranks) { require_ranks_ = std::move(require_ranks); }
+  void note_ranks_told() { are_ranks_told_ = true; }
 
   // Wait for the program's stream.
   StepState download_block() const;
@@ -110,6 +113,7 @@ class StepStatus {
   std::optional<Failure> failure_;  // found
   std::uint32_t acknowledged_ = 0;  // failures that report() has thrown, modulo 2^32
   std::function<void()> on_acknowledged_, require_ranks_;
+  std::atomic<bool> are_ranks_told_ = false;
   enum class Outputs : std::uint8_t { none, there, lost };  // lost: a failure was reported
   Outputs outputs_ = Outputs::none;
   std::shared_ptr<Teller> teller_;
