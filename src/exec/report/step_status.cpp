@@ -30,7 +30,8 @@ class StepStatus::Teller : public VariableWriter {
     if (!status_) return;
     RunGate& gate = status_->variables_.gate();
     const RunGate::Held held(gate);
-    if (status_->require_ranks_ && !status_->are_ranks_told_) status_->require_ranks_();
+    if (status_->are_ranks_told_) return;  // the steps that failed are those that waited for other ranks
+    if (status_->require_ranks_) status_->require_ranks_();
     if (gate.is_used_here()) return status_->report(Where());
     Failure* failure = status_->find(Where());  // stays stored for the thread that uses the program
     if (!failure || std::exchange(failure->is_told, true)) return;
