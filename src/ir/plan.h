@@ -202,7 +202,7 @@ struct PlanFacts {
   std::optional<ShapeCacheFacts> shape_cache;  // has a value for a graph with open dimensions
   std::string op_by_op;                        // why a step in mode sink runs op by op though the plan sinks, or ""
   std::string split_op_by_op;                  // the same for the mode split_sink
-  bool is_step_by_step = false;  // whether a launch of several steps, which the plan allows, could not be captured
+  bool is_step_by_step = false;     // whether a launch of several steps, which the plan allows, could not be captured
   std::int64_t unrolled_steps = 0;  // how many steps a launch holds at most, of Plan::unrolled_steps
 };
 
