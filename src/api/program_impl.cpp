@@ -116,7 +116,7 @@ bool Program::Impl::finish() noexcept {
     session_.for_each_stream(
         [&](DeviceQueue& of, Stream& stream) { is_done = log_failure([&] { of.wait(stream); }) && is_done; });
   }
-  turn_.leave();
+  turn_.retire();  // before the members go that finish_steps() uses
   if (is_done) {
     log_failure([&] { status_.report(Where()); });
     return true;

@@ -395,8 +395,7 @@ class Lowering {
     check_before_commit();
     tell_further_devices(stores);
     if (host_work_) add_call(0, system_node(system_.check_host, {}, Where()));
-    // No commit of one device reads what another one writes. Those of the target come last, because the others then
-    // need not wait for them.
+    // No commit of one device reads what another one writes, so their order matters to no value.
     for (int device = static_cast<int>(stores.size()) - 1; device >= 0; --device) {
       for (const Commit& commit : commits_)
         if (ir_.nodes[at(commit.node)].device == device) lower_op(0, commit.node, commit.operands);

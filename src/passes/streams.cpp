@@ -160,7 +160,8 @@ class Streams {
       if (must_wait(stream, other, upto)) task.after.push_back(other);
     };
     if (i >= commit_) {
-      // The commits of devices run beside each other, and the end of the step follows all of them.
+      // A commit follows all that stood before the first one. Waiting for a stream is waiting for all that it holds, so
+      // commits of several devices follow each other, too. The end of the step follows all of them.
       const PerStream& all = i == schedule_.back() ? tail_ : before_commit_;
       for (int other = 0; other < used_; ++other) wait_for(other, all[at(other)]);
     } else {

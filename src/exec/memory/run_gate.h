@@ -65,8 +65,9 @@ class RunGate {
   class Awaited {
    public:
     explicit Awaited(RunGate& gate) : gate_(gate) {
-      if (gate_.awaited_by_.fetch_add(1) == 0)
+      if (gate_.awaited_by_.load() == 0)
         gate_.awaited_since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+      gate_.awaited_by_.fetch_add(1);  // whoever sees that somebody waits sees since when
     }
     ~Awaited() { gate_.awaited_by_.fetch_sub(1); }
     Awaited(const Awaited&) = delete;
