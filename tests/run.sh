@@ -307,7 +307,7 @@ check_mutants() {
 
 check_cuda() {
   local preset=cuda-compile GS_UNITY=OFF
-  local targets=(graphsink graphsink_all_architectures test_device existing_trainer_sunk test_fusion)
+  local targets=(graphsink graphsink_whole_library graphsink_all_architectures test_device existing_trainer_sunk test_fusion)
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
   gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1

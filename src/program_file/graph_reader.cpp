@@ -146,14 +146,6 @@ Attrs GraphReader::attrs_of(const JsonField& field, const FileOp& op) const {
   return attrs.guard([&] { return op.attrs.read(io); });
 }
 
-template <class T>
-T GraphReader::form_of(const JsonField& attrs) const {
-  T form;
-  JsonFieldReader io(attrs);
-  attrs.guard([&] { transfer_value(io, form); });
-  return form;
-}
-
 Placement GraphReader::placement_of(const JsonField& field) const {
   const std::optional<JsonField> on = field.find("on");
   if (!on) return {};

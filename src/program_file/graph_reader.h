@@ -49,8 +49,6 @@ class GraphReader {
 
   const FileOp& op_of(const JsonField& field) const;
   Attrs attrs_of(const JsonField& field, const FileOp& op) const;
-  template <class T>
-  T form_of(const JsonField& attrs) const;
   Placement placement_of(const JsonField& field) const;
   // "at", or the member of another name.
   Where place_of(const JsonField& field, std::string_view name = "at") const;

@@ -4,6 +4,17 @@
 #include "program_file/graph_reader.h"
 
 namespace graphsink {
+namespace {
+
+template <class T>
+T form_of(const JsonField& attrs) {
+  T form;
+  JsonFieldReader io(attrs);
+  attrs.guard([&] { transfer_value(io, form); });
+  return form;
+}
+
+}  // namespace
 
 void GraphReader::read_source(const JsonField& field, const FileOp& op, const Where& where) {
   if (field.find("in")) field.refuse("is a source, which has no operands");
