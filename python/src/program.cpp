@@ -49,6 +49,15 @@ void bind_running(nb::class_<ProgramHandle>& type) {
            "dimension. The data is copied before the call returns. Numbers and lists become the dtype of the input; an "
            "array of another dtype or shape is an Error.")
       .def(
+          "write",
+          [](ProgramHandle&, const nb::kwargs&) {
+            throw nb::type_error(
+                "write: a gs.Program takes one array with the name of its input, such as "
+                "write(\"x\", array); write(x=array) is of gs.TracedProgram, made by compile() of a "
+                "function of @gs.program");
+          },
+          nb::sig("def write(self, **data: typing.Never) -> None"), "Raises TypeError with the way to write an input.")
+      .def(
           "run",
           [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
             const Where where = here();

@@ -126,9 +126,26 @@ class Lowering {
     return agree;
   }
 
+  // Launches of graphs with work on several GPUs of one process may block, so that the collectives of NCCL wait for
+  // each other for ever (NCCL user guide, "Using NCCL with CUDA Graphs").
+  void expect_one_gpu() const {
+    const CollectiveUse& first = agreement_.collectives.front();
+    for (const PlanDevice& device : plan_.devices) {
+      if (device.step_block < 0) continue;
+      throw Error(std::string(first.op->name), first.where,
+                  "its Comm exchanges values by NCCL, and the step has work on " + to_string(device.target.id) +
+                      " beside " + to_string(plan_.target().id) +
+                      ": NCCL does not support graphs on several GPUs of one process, which may wait for each other "
+                      "for ever",
+                  "give each rank one GPU, without further_devices and Variables on them, and start more ranks; or "
+                  "make the Comm by world(), whose values cross the host");
+    }
+  }
+
   // The step blocks of all ranks come together on the device. That of this rank tells by then what has failed on the
   // host.
   void agree_on_device() {
+    expect_one_gpu();
     if (std::exchange(host_work_, false)) {
       PlanNode check = system_node(system_.check_host, {}, Where());
       check.is_last_of_all = true;

@@ -618,6 +618,8 @@ def test_a_program_in_the_place_of_a_graph_is_said(tmp_path: pathlib.Path) -> No
 def test_what_only_the_other_kind_has_is_said() -> None:
     with pytest.raises(TypeError, match=r"gs\.TracedProgram.*write\(x=array\).*gs\.Program"):
         doubled.compile().write("x", np.zeros(2, np.float32))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r'gs\.Program.*write\("x", array\).*gs\.TracedProgram'):
+        doubled.compile().program.write(x=np.zeros(2, np.float32))  # type: ignore[call-overload]
     for name in ("run", "write", "records", "explain"):
         with pytest.raises(AttributeError, match=rf"doubled is a function of @gs\.program.*{name}.*doubled\.compile\(\)"):
             getattr(doubled, name)

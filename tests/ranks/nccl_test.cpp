@@ -119,6 +119,22 @@ TEST_F(Nccl, WhatIsCapturedDependsOnCountsAlone) {
   }
 }
 
+TEST_F(Nccl, IsRefusedBesideWorkOnAnotherGpu) {
+  emu::set_device_count(2);
+  const Variable far("far", Tensor::full(f32, {4}, 1.0), on_device(1));
+  Graph g;
+  g.assign(far, all_reduce(mul(far, 2.0), world_of_nccl()));
+  try {
+    (void)compile(g, {.target = cuda(0), .further_devices = {cuda(1)}});
+    ADD_FAILURE() << "expected a refusal";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.op(), "all_reduce");
+    EXPECT_TRUE(has(e.problem(), "work on cuda:1 beside cuda:0")) << e.what();
+    EXPECT_TRUE(has(e.remedy(), "give each rank one GPU")) << e.what();
+  }
+  emu::set_device_count(1);
+}
+
 TEST_F(Nccl, ACaptureThatFailsOnOneRankCountsOnNone) {
   Step step(world_of_nccl());
   step.write(1);
