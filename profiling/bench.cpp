@@ -78,9 +78,9 @@ NamedMode mode_of(const std::string& name) {
   return {name, mode, is_split(mode)};
 }
 
-// What another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first step, by
-// their names, and the data of all steps as "feed.0", "feed.1" in the order of the model's feeds. Where the data of
-// each step have another size, those of step 7 are "feed.0.7", "feed.1.7".
+// Writes what another system needs to compute the same: DIR/WORKLOAD.safetensors with the Variables before the first
+// step, by their names, and the data of all steps as "feed.0", "feed.1" in the order of the model's feeds. Where the
+// data of each step have another size, those of step 7 are "feed.0.7", "feed.1.7".
 void write_inputs(const std::filesystem::path& directory, const models::Model& model, std::int64_t steps) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);

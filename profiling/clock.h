@@ -24,14 +24,14 @@ inline double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// What this thread has used of its core.
+// The time of its core that this thread has used.
 inline double thread_us() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
 }
 
-// What all threads of this process have used of their cores.
+// The time of their cores that all threads of this process have used.
 inline double process_us() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

@@ -1,4 +1,4 @@
-// What it costs that a value crosses between host and device in the middle of a step, in every mode that can do that.
+// The cost of a value that crosses between host and device in the middle of a step, in every mode that can do that.
 // The host gets the value and gives it back: two copies, and whatever makes the host wait for the device and the device
 // for the host. From the step that does so many times, the same step with an op on the device in place of each round
 // trip is taken away; the rest, by the number of crossings, is the result.
@@ -51,7 +51,7 @@ models::Model model_of(const Options& options, std::int64_t bytes, bool crosses)
 }
 
 json rows_of(const Options& options, DeviceId device, std::int64_t bytes) {
-  std::vector<std::unique_ptr<Trial>> trials;  // of each mode: with crossings, without
+  std::vector<std::unique_ptr<Trial>> trials;  // two for each mode: with crossings, and without
   for (Mode mode : kModes) {
     for (bool crosses : {true, false}) {
       trials.push_back(std::make_unique<Trial>(model_of(options, bytes, crosses), mode, device, kSteps, 1));

@@ -1,4 +1,4 @@
-// What endurance.cpp measures on a CUDA device alone, by calls of CUDA.
+// Measurements of endurance.cpp on CUDA devices alone, by calls of CUDA.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace graphsink::bench {
 // Bytes of this CUDA device's memory that are in use, by all processes; nullopt if nobody can say.
 std::optional<std::int64_t> used_device_bytes(int device);
 
-// What executable graphs of `nodes` kernels take of the device's memory. The driver keeps what destroyed graphs gave
+// The device memory that executable graphs of `nodes` kernels take. The driver keeps what destroyed graphs gave
 // back, so only the first number of nodes in a process tells what new memory it takes.
 struct NodeBytes {
   std::int64_t nodes = 0;

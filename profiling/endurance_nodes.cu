@@ -66,7 +66,7 @@ std::vector<NodeBytes> measure_node_bytes(int device, const std::vector<std::int
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   check(cudaMalloc(&x, sizeof *x), "cudaMalloc");
   std::vector<NodeBytes> rows;
-  (void)measure(device, stream, x, 1, 1);  // what the driver loads once is not of the first row
+  (void)measure(device, stream, x, 1, 1);  // the first row does not hold what the driver loads once
   for (std::int64_t n : nodes)
     rows.push_back(measure(device, stream, x, n, std::clamp<std::int64_t>(kNodesInAll / n, 4, kMostGraphs)));
   check(cudaFree(x), "cudaFree");

@@ -1,6 +1,6 @@
-// What the library adds to the bare CUDA calls, in one process and with the same kernel on one element: a hand-written
-// launch loop against interactive-serial, a bare cudaGraphLaunch against sink and against SinkCache::run(). Prints
-// JSON.
+// The time that the library adds to the bare CUDA calls, in one process and with the same kernel on one element: a
+// hand-written launch loop against interactive-serial, a bare cudaGraphLaunch against sink and against
+// SinkCache::run(). Prints JSON.
 #include <cuda_runtime.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What feeding a sunk training step costs: batches that are prepared between launches, beside them by one worker, and
+// The cost of feeding a sunk training step: batches that are prepared between launches, beside them by one worker, and
 // by several, for several steps a launch, against data that is there already. And who worked when, for a drawing.
 #include <cstdio>
 #include <cstdlib>
@@ -155,7 +155,7 @@ class Timeline {
                             {"end_us", us(times[i + 1])},
                             {"launch", static_cast<std::int64_t>(i / 2) / per_launch}});
   }
-  // Of this thread.
+  // Called by this thread.
   void prepared(double begin, std::int64_t launch) {
     const double end = now();
     const std::lock_guard lock(mutex_);
@@ -198,7 +198,7 @@ class Timeline {
   json device_ = json::array(), exchanges_ = json::array();
 };
 
-// What a rank has beside the others. `start`: all ranks begin when they have called it.
+// The means by which a rank measures beside the others. `start`: all ranks begin when they have called it.
 struct Sharing {
   models::Sharing of;
   std::shared_ptr<std::vector<Clock::time_point>> times = std::make_shared<std::vector<Clock::time_point>>();

@@ -1,5 +1,5 @@
-// Of data-parallel training: when the gradients of a step went to the other ranks, and when they were back; and the
-// lanes of all ranks together.
+// Times of data-parallel training: when the gradients of a step went to the other ranks, and when they were back; and
+// the lanes of all ranks together.
 #pragma once
 
 #include <memory>

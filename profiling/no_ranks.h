@@ -1,4 +1,4 @@
-// What programs say that were built without ranks, and are asked for them.
+// The Error of programs that were built without ranks, and are asked for them.
 #pragma once
 
 #include "graphsink/error.h"

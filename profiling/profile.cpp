@@ -14,12 +14,12 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kWarmUp = 3;
-constexpr double kLeastShare = 0.005;  // of rows that are printed
+constexpr double kLeastShare = 0.005;  // share of the time that a printed row has at least
 
 struct Row {
   std::string op, where, result;
   std::int64_t runs = 0;
-  double us = 0, bytes = 0, flops = 0;  // of all runs
+  double us = 0, bytes = 0, flops = 0;  // sums over all runs
 };
 
 // The first two.

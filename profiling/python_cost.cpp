@@ -1,4 +1,4 @@
-// What a step, a write and building a graph cost in C++, as one line of JSON: half of profiling/python_cost.py.
+// The cost of a step, a write and building a graph in C++, as one line of JSON: half of profiling/python_cost.py.
 #include <cstdio>
 #include <vector>
 

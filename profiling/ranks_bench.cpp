@@ -126,7 +126,7 @@ class RanksBench {
     return checksum(bits.data(), bits.size());
   }
 
-  // Of all ranks, in their order.
+  // Returns the numbers of all ranks, in their order.
   std::vector<std::vector<double>> gathered(const std::vector<double>& mine) const {
     Tensor row(f64, {1, static_cast<std::int64_t>(mine.size())});
     std::copy(mine.begin(), mine.end(), row.as<double>().begin());
@@ -174,7 +174,7 @@ class RanksBench {
     if (options_.untimed) return row;
     const Spread a = spread_of(with.step_us), b = spread_of(without.step_us);
     json each = json::array();
-    std::vector<double> ratios;  // of times that were measured one behind the other
+    std::vector<double> ratios;  // ratios of times that were measured one behind the other
     for (std::size_t i = 0; i < with.step_us.size(); ++i) ratios.push_back(without.step_us[i] / with.step_us[i]);
     const Spread c = spread_of(ratios);
     double slowest = 0, slowest_without = 0, least = std::numeric_limits<double>::max();

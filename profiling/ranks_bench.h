@@ -11,7 +11,7 @@
 namespace graphsink::bench {
 
 struct RanksOptions {
-  std::vector<std::string> workloads;  // of those that models::can_be_shared()
+  std::vector<std::string> workloads;  // names of those that models::can_be_shared()
   std::string mode = "sink";
   std::string device = "auto";
   bool nccl = false;  // nccl_world(), else world()

@@ -1,4 +1,4 @@
-// What it costs that the shape of the input changes from run to run, in every mode: a training step of a small model
+// The cost of input shapes that change from run to run, in every mode: a training step of a small model
 // with batches of random sizes, of which the program keeps a few. Each program gets the same sizes; windows of the
 // modes follow each other in turn, so that each ratio is of neighbours.
 #include <cstdio>
@@ -28,7 +28,7 @@ constexpr std::int64_t kWidth = 16;
 struct Options {
   std::string device = "auto";
   int sizes = 300, kept = 8, windows = 7;
-  std::int64_t steps = 3000;  // of a window
+  std::int64_t steps = 3000;  // steps of a window
   std::vector<std::int64_t> repeats{1, 5, 50};
   std::string json_file;
 };
@@ -81,7 +81,7 @@ class Trial {
   Graph graph_;
   Value x_;
   std::optional<Program> program_;
-  std::vector<double> times_;  // of a step of each window, in us
+  std::vector<double> times_;  // time of a step of each window, in us
 };
 
 json rows_of(const Options& options, DeviceId device, std::int64_t repeats) {

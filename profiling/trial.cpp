@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kWindowUs = 20e3;
 constexpr std::size_t kMinSamples = 9, kMaxSamples = 500;
-constexpr double kSamplingUs = 100e3;              // of latency and of enqueue time, once there are kMinSamples
+constexpr double kSamplingUs = 100e3;              // time for latency and enqueue time, once there are kMinSamples
 constexpr std::int64_t kStepsBetweenReads = 4096;  // a program keeps the last 65,536 losses
 
 template <class Sample>

@@ -11,7 +11,7 @@
 
 namespace graphsink::bench {
 
-// What the counted steps did, per step where the name says so; totals include the warm-up.
+// Sums over the counted steps, per step where the name says so; totals include the warm-up.
 struct Counts {
   double api_calls_per_step = 0, graph_launches_per_step = 0, kernels_per_step = 0, copies_per_step = 0;
   double host_nodes_per_step = 0;
@@ -47,7 +47,7 @@ class Trial {
   std::int64_t steps_per_launch() const { return steps_per_launch_; }
   int threads() const { return threads_; }
   const Program& program() const { return program_; }
-  // Of all steps so far, those that were timed among them.
+  // The report on all steps so far, timed or not.
   AutomaticReport automatic_report() { return program_.automatic_report(); }
   double compile_us() const { return compile_us_; }  // wall time of compile(): plan, and opening the device
   const Results& results() const { return results_; }
@@ -77,9 +77,9 @@ class Trial {
   std::vector<double> losses_;
   Results results_;
   Counts counts_;
-  Counters in_runs_;  // what run() added, without writes of feeds and reads of losses
+  Counters in_runs_;  // counts of run() alone, without writes of feeds and reads of losses
   std::uint64_t kernels_in_graphs_ = 0;
-  std::vector<Tensor> state_;  // of the Variables, after run_counted()
+  std::vector<Tensor> state_;  // data of the Variables, after run_counted()
   std::int64_t runs_per_window_ = 1;
   std::vector<double> step_us_, latency_us_, enqueue_us_;
 };

@@ -15,7 +15,7 @@ namespace gs = graphsink;
 int main(int argc, char** argv) try {
   const bool has_gpus = argc > 1 && std::string_view(argv[1]) == "--nccl";
   const gs::Comm comm = has_gpus ? gs::nccl_world() : gs::world();
-  const std::int64_t batch = 64 / comm.size();  // of a rank
+  const std::int64_t batch = 64 / comm.size();  // size of a rank's part
 
   gs::Graph g;
   const gs::Value x = g.feed("x", gs::f32, {batch, 784}), t = g.feed("t", gs::i32, {batch});

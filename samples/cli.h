@@ -1,4 +1,4 @@
-// What the programs share: arguments, exit codes, names of devices and modes.
+// The common parts of the programs: arguments, exit codes, names of devices and modes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -136,7 +136,7 @@ inline void add_training_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--metrics", options.metrics, "file to which a line of JSON is appended for each step and evaluation");
 }
 
-// What train() is told by the options of add_training_options().
+// The options of train() that those of add_training_options() set.
 inline TrainOptions train_options(const TrainingOptions& options) {
   TrainOptions train{.steps = options.steps,
                      .mode = mode_of(options.mode),

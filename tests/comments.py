@@ -2,7 +2,7 @@
 """Comments that are hard to unfold: sentences that begin with Of, What, Whose or So many, and comments behind a line of
 code that begin with such a word. A comment names its subject first: "// bytes of the value", not "// of the value: bytes".
 
-usage: comments.py [FILE...]     lists them, by default those of include, src and kernels; exit 1 if there are any
+usage: comments.py [FILE...]     lists them, by default those of all code but the tests'; exit 1 if there are any
 """
 import pathlib
 import re
@@ -35,7 +35,7 @@ def main():
         print(__doc__)
         return 0
     files = [pathlib.Path(name) for name in names] or [
-        path for folder in ("include", "src", "kernels") for path in sorted((ROOT / folder).rglob("*"))
+        path for folder in ("include", "src", "kernels", "python", "samples", "profiling") for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".h", ".cpp", ".cu")]
     found = [(path, line, text) for path in files for line, text in riddles(path)]
     for path, line, text in found:

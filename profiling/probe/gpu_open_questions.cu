@@ -166,7 +166,7 @@ void device_of_capture() {
       }
 }
 
-// What the calls of question 2 are made on. Objects that no capture knows.
+// The objects of the calls of question 2, which no capture knows.
 struct Objects {
   int* x = number(0);
   cudaStream_t other = stream();

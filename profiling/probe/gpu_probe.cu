@@ -148,7 +148,7 @@ void libraries() {
   say("cublasLt version", "%zu", cublasLtGetVersion());
 }
 
-// What a capture of this thread makes of calls that the fact sheet does not list.
+// Answers of a capture of this thread to calls that the fact sheet does not list.
 void destroy_in_capture() {
   int* x = number(0);
   cudaStream_t s = stream(), other = stream();
@@ -390,7 +390,7 @@ void products() {
       NEED(cudaStreamSynchronize(s));
       std::vector<char> wanted(bytes), seen(bytes);
       NEED(cudaMemcpy(wanted.data(), out, bytes, cudaMemcpyDefault));
-      // What is captured.
+      // The same product, captured.
       NEED(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
       cublasStatus_t captured = p.run(x, y, out, s);
       cudaGraph_t graph = nullptr, other = nullptr;

@@ -77,7 +77,8 @@ class Product {
     out_ = layout(p.m, p.n);
   }
 
-  // What cuBLASLt suggests, the best first. `reductions`: the ways of joining the parts of a sum that it may choose.
+  // The suggestions of cuBLASLt, the best first. `reductions`: the ways of joining the parts of a sum that it may
+  // choose.
   std::vector<Suggestion> suggestions(int most, std::optional<std::uint32_t> reductions) const {
     cublasLtMatmulPreference_t preference;
     NEED_LT(cublasLtMatmulPreferenceCreate(&preference));

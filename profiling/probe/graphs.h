@@ -1,4 +1,4 @@
-// What probes do with graphs: capture them, name their nodes, and time a piece of work as a link of a chain.
+// The calls with which probes capture graphs, name their nodes, and time a piece of work as a link of a chain.
 #pragma once
 
 #include <cuda.h>

@@ -62,12 +62,12 @@ struct Cupti {
 // An id as "graph:node", because the upper half is the same for the nodes of a graph.
 std::string text_of(std::uint64_t id) { return std::to_string(id >> 32) + ":" + std::to_string(id & 0xffffffffu); }
 
-// What CUPTI tells, on threads of its own and on those that make graphs.
+// Notes of CUPTI's callbacks, on threads of its own and on those that make graphs.
 struct Told {
   std::mutex mutex;
   decltype(&cuptiGetGraphNodeId) node_id = nullptr;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  std::map<std::uint64_t, std::uint64_t> originals;  // of clones
+  std::map<std::uint64_t, std::uint64_t> originals;  // originals of clones
   std::vector<std::uint64_t> created;
   int failed = 0;  // callbacks whose nodes have no id
   std::map<std::pair<std::string, std::uint64_t>, std::pair<int, std::uint32_t>> kernels;  // count, graph

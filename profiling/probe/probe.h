@@ -1,6 +1,6 @@
-// What the probes share. A probe asks a GPU questions, each in a process of its own with a time-out, because an answer
-// may be a crash or a call that never returns. It prints lines "question  key  value"; the last line of each question
-// is ENDED.
+// The common parts of the probes. A probe asks a GPU questions, each in a process of its own with a time-out, because
+// an answer may be a crash or a call that never returns. It prints lines "question  key  value"; the last line of each
+// question is ENDED.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -38,7 +38,7 @@ void bind_host_ops(nb::module_& m);
 void bind_control(nb::module_& m);  // if_, switch_, while_, scan, grad
 void bind_optimizers(nb::module_& m);
 void bind_options(nb::module_& m);  // CompileOptions
-void bind_reports(nb::module_& m);  // what a Program tells about itself
+void bind_reports(nb::module_& m);  // reports of a Program about itself
 void bind_program(nb::module_& m);
 void bind_bind_memory(nb::class_<ProgramHandle>& type);
 void bind_output_view(nb::module_& m, nb::class_<ProgramHandle>& program);

@@ -24,8 +24,8 @@ namespace nb = nanobind;
 
 namespace graphsink::python {
 
-// An operand of an op as Python gives it: a Value, a Variable or a number. Borrowed for the call. What is
-// GRAPHSINK_PUBLIC here is called by the other module of the package, graphsink._ranks.
+// An operand of an op as Python gives it: a Value, a Variable or a number. Borrowed for the call. The
+// other module of the package, graphsink._ranks, calls what is GRAPHSINK_PUBLIC.
 struct Operand {
   nb::handle object;
   // Throws TypeError for an object that is none of these.

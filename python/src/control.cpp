@@ -1,4 +1,4 @@
-// Control flow and gradients. What bodies return are lists of Values; graphsink/_control.py makes trees of them.
+// Control flow and gradients. Bodies return lists of Values, of which graphsink/_control.py makes trees.
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/pair.h>
 

@@ -187,7 +187,7 @@ void bind_orders(nb::module_& m) {
 #undef GS_ORDER_OPTIONS
 }
 
-// What a feed takes of one sample: its type without the dimension for the batch.
+// The part of a feed's type that one sample has: the type without the dimension for the batch.
 Field field_of(const std::string& name, const Value& feed, const Where& where) {
   const Shape shape = feed.shape(where).examples();
   if (shape.rank() == 0)

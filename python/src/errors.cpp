@@ -49,7 +49,7 @@ std::size_t end_of_name(std::string_view text, std::size_t begin) {
   return begin;
 }
 
-// What Python has in the place of "scope::member"; "" if it is no name of the library.
+// Returns the name in Python of "scope::member"; "" if it is no name of the library.
 std::string python_name(const std::string& scope, const std::string& member) {
   const nb::object package = nb::module_::import_("graphsink");
   const bool has_scope = nb::hasattr(package, scope.c_str());

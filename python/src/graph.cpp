@@ -59,8 +59,8 @@ void bind_operators(nb::class_<T>& type) {
   type.attr("__array_ufunc__") = nb::none();
 }
 
-// What Python would ask of numbers, and a Value of a graph cannot tell. One of an Eager answers as its array does,
-// where that is of one element.
+// Refuses what Python asks of numbers and a Value of a graph cannot tell. A Value of an Eager answers as its array
+// does, where that has one element.
 template <class T>
 void refuse_conversions(nb::class_<T>& type, const char* what, const char* reading) {
   const auto refuse = [&](const char* name, const char* signature, const char* problem, const char* remedy) {

@@ -36,7 +36,7 @@ void end(std::unique_ptr<Program> program) noexcept {
 void ProgramHandle::close() noexcept {
   outputs.clear();
   if (program == nullptr) return;
-  // What it moved from stays, so that calls throw Error.
+  // The Program stays, moved from, so that calls throw Error.
   auto ended = std::make_unique<Program>(std::move(*program));
   if (!is_in_host_op()) return end(std::move(ended));
   const std::lock_guard lock(late().mutex);

@@ -1,5 +1,5 @@
-// What Python holds of a Graph and of a Program: the C++ object, and the names by which Python reaches inputs and
-// records.
+// The objects by which Python holds a Graph and a Program: the C++ object, and the names by which Python reaches inputs
+// and records.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -41,7 +41,7 @@ struct GraphHandle {
 struct BoundOutput {
   void* begin = nullptr;
   TensorType type;
-  std::shared_ptr<const void> owner;  // of Python's, which any thread may drop
+  std::shared_ptr<const void> owner;  // an object of Python, which any thread may drop
   std::uint64_t work = 0;
 };
 

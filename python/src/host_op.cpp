@@ -106,7 +106,7 @@ void run(const std::shared_ptr<HostSlot>& slot, const std::string& name, const C
   guarded(*slot, name, [&] { store_results(name, function(*operands_of(a)), a); });
 }
 
-// What the function of types says of the outputs: the dtype and the sizes of each.
+// The types of the outputs as the function of types gives them: the dtype and the sizes of each.
 std::vector<TensorType> types_from(nb::handle out, nb::handle inputs, const Where& where) {
   std::vector<TensorType> types;
   for (nb::handle each : helper("output_types")(out, inputs)) {
@@ -241,7 +241,7 @@ int HostFunction::visit(visitproc visit, void* arg) const {
 
 void HostFunction::clear() {
   slot_->function = nullptr;
-  // What is dropped may run Python code, which must not find it here.
+  // Dropping these may run Python code, which must not find them here.
   const std::vector<Failure> failures = std::exchange(failures_, {});
   const nb::object function = std::move(function_), out = std::move(out_), grad = std::move(grad_);
 }

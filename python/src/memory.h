@@ -37,9 +37,9 @@ std::optional<MemoryRange> range_of(nb::handle array, const char* op, const Wher
 bool is_of_device(nb::handle object);
 
 // The memory of an array of the host, by DLPack or the buffer protocol, for a program that runs there; or of the
-// program's CUDA device, by DLPack or the CUDA array interface. What the object's library gave to the device before is
-// done when `stream` goes on: with no stream, when this returns. If `is_written`, the memory is not read-only where the
-// object can say so. Throws Error for any other object.
+// program's CUDA device, by DLPack or the CUDA array interface. The work that the object's library gave to the device
+// before is done when `stream` goes on: with no stream, when this returns. If `is_written`, the memory is not read-only
+// where the object can say so. Throws Error for any other object.
 GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::optional<cudaStream_t> stream,
                       const Where& where);
 

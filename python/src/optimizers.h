@@ -1,4 +1,4 @@
-// What functions that add optimizers to a graph take, as graphsink/_optim.py gives it to them.
+// The arguments of functions that add optimizers to a graph, as graphsink/_optim.py gives it to them.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// What compile() is told beside the graph.
+// The arguments of compile() beside the graph.
 #include <nanobind/stl/function.h>
 
 #include <chrono>

@@ -153,7 +153,7 @@ void bind_comm(nb::module_& m) {
 
 using Values = std::vector<Value>;
 
-// What graphsink/ranks.py calls: it takes trees apart.
+// Functions for graphsink/ranks.py, which takes trees apart.
 void bind_of_trees(nb::module_& m) {
   m.def("average_values", [](const Values& values, const Comm& comm, std::size_t bucket_bytes) {
     const Where where = here();

@@ -1,4 +1,4 @@
-// What a Program tells about itself.
+// Reports of a Program about itself.
 #include <array>
 #include <cstddef>
 #include <string>

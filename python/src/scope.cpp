@@ -39,7 +39,7 @@ struct Block {
     open_objects<T>().emplace_back(entry, argument, where);
     entries.push_back(std::move(entry));
   }
-  // Of those that this thread has opened, the last. Ends those within it, too, which are of generators that are not
+  // Leaves the last that this thread has opened. Ends those within it, too, which belong to generators that are not
   // done; they may leave them later, to no effect.
   void leave() {
     std::list<Open<T>>& objects = open_objects<T>();

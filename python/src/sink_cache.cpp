@@ -21,7 +21,7 @@ namespace graphsink::python {
 
 namespace {
 
-// What key_of() takes.
+// The arguments that key_of() takes.
 struct KeyParts {
   nb::handle object;
 };

@@ -39,7 +39,7 @@ struct BatchMemory {
   }
 
   ViewedMemory memory;
-  std::uintptr_t number;  // of the stream
+  std::uintptr_t number;  // number of the stream
   nb::object stream;      // as the caller gave it
 };
 

@@ -17,7 +17,7 @@ namespace graphsink::python {
 // cuda_stream (PyTorch) or ptr (CuPy). Empty for None. Throws TypeError for any other object.
 std::optional<cudaStream_t> stream_of(nanobind::handle stream);
 
-// What DLPack and the CUDA array interface call the stream: they have numbers for streams without an address.
+// The name of the stream in DLPack and the CUDA array interface, which have numbers for streams without an address.
 inline constexpr std::uintptr_t kLegacyStream = 1;
 std::uintptr_t number_of_stream(cudaStream_t stream);
 

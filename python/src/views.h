@@ -22,7 +22,7 @@ struct ViewedMemory {
   std::shared_ptr<const void> owner;  // any thread may drop it
 };
 
-// What keeps the memory, as an object of Python.
+// The owner of the memory, as an object of Python.
 nb::capsule keeper(const std::shared_ptr<const void>& owner);
 
 // The stream of an argument of __dlpack__(), by its number there; that of the legacy stream for None. Empty where the

@@ -16,7 +16,7 @@ struct Checker {
   Model& model;
   cudaStream_t stream;
   int rows;
-  std::vector<float> values;  // of the parameters
+  std::vector<float> values;  // values of the parameters
   std::vector<float> gradients;
   int checks = 0, wrong = 0;
   double worst = 0;  // the largest difference, divided by the one that is allowed

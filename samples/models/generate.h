@@ -14,7 +14,7 @@ struct GenerateOptions {
 
 struct Generated {
   Value tokens;   // i32 [length]; -1 behind the end of the text
-  Value count;    // of its characters, an i32 scalar
+  Value count;    // number of its characters, an i32 scalar
   Value context;  // i32 [1, context]: the last characters, from which another text can go on
 };
 

@@ -119,7 +119,7 @@ Value logits_of(Graph& graph, const Value& tokens, const HeteroParameters& p, co
   return matmul(hidden, p.w2) + p.b2;
 }
 
-// Of each example: logits [batch, vocabulary], targets i32 [batch] -> [batch].
+// The loss of each example: logits [batch, vocabulary], targets i32 [batch] -> [batch].
 Value losses_of(Graph& graph, const Value& logits, const Value& targets) {
   std::int64_t batch = logits.shape()[0], vocabulary = logits.shape()[1];
   Tensor classes(i32, {1, vocabulary});

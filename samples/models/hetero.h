@@ -10,8 +10,8 @@ namespace graphsink::models {
 
 struct HeteroOptions {
   std::int64_t context = 16;    // characters
-  std::int64_t buckets = 4096;  // of hashed character sequences
-  std::int64_t width = 32;      // of their embedding
+  std::int64_t buckets = 4096;  // number of buckets for hashed character sequences
+  std::int64_t width = 32;      // width of their embedding
   std::int64_t hidden = 128;
   std::int64_t batch = 64;
   int round_trips = 0;  // further ones to the host and back, with 8 ops on the device between them

@@ -15,7 +15,7 @@ struct Windows {
   std::int64_t context;
   std::int64_t predictions;
   std::int64_t batch;
-  std::function<std::int64_t(std::int64_t)> place;  // of window i
+  std::function<std::int64_t(std::int64_t)> place;  // place of window i
 
   Tensor contexts(std::int64_t first, std::int64_t count) const {
     return copy(first, count, Shape{count, batch, context}, 0, context);

@@ -61,14 +61,14 @@ struct TextTraining {
   double lr = 3e-3;              // at its highest
   std::int64_t warmup = 0;       // steps in which the learning rate rises to that
   std::int64_t decay_steps = 0;  // until when it falls to a tenth, as half a cosine; 0: it stays
-  double weight_decay = 0.01;    // of matrices; vectors have none
+  double weight_decay = 0.01;    // decay of matrices; vectors have none
   double clip_norm = 0;          // 0: none
   double dropout = 0;
   std::uint64_t seed = 1;
   Sharing sharing = {};
 };
 
-// What train_text and graphsink-bench use for a model.
+// The model of train_text and graphsink-bench, by its options.
 TextTraining training_of(const TextModel& model);
 
 // The last tenth of a text is held out from training.

@@ -15,13 +15,13 @@ namespace graphsink::models {
 struct WorkloadOptions {
   bool is_test_size = false;
   bool is_large_size = false;   // which only gpt has; then is_test_size is false
-  int nodes = 1000;             // of chain
-  int crossings = 0;            // of hetero, beside those of the model itself; two for each op on the host
-  bool counts_on_host = false;  // of jacobi, see JacobiOptions
+  int nodes = 1000;             // nodes of chain
+  int crossings = 0;            // crossings of hetero beside those of the model itself; two for each op on the host
+  bool counts_on_host = false;  // jacobi does so, see JacobiOptions
   std::string directory;        // with data, see data.h
   std::string text;             // a text file for the models of text
   std::uint64_t seed = 1;
-  Sharing sharing = {};  // of the workloads that can_be_shared()
+  Sharing sharing = {};  // how the workloads that can_be_shared() are shared
 };
 
 // Whether WorkloadOptions::sharing has an effect: mlp and the models of text that are trained.
@@ -40,7 +40,7 @@ class Workloads {
   static std::span<const WorkloadInfo> list();
   // A fresh model: the same options give the same bits. Throws Error for a name that list() does not have.
   Model make(std::string_view name);
-  // What the model trains on; nullopt if it needs no data.
+  // The data that the model trains on; nullopt if it needs none.
   std::optional<Source> source(std::string_view name);
 
  private:
