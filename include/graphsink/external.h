@@ -37,7 +37,7 @@ struct ExternalOp {
   // has .host_effect; one that waits for the device has .capturable = false.
   OpTraits traits{};
   std::size_t workspace = 0;  // bytes of scratch memory at a.workspace()
-  std::string call_cost{};    // see OpDef::call_cost
+  std::string call_cost{};    // see OpTraits::call_cost
 };
 
 // @{

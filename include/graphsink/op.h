@@ -68,6 +68,9 @@ struct OpTraits {
   // front of the commit of a step with collectives the planner puts a node of the op `agree`, by which all ranks learn
   // whether the step failed on one of them; on the device, if all collectives of the step run there. See ranks.h.
   const OpDef* agree = nullptr;
+  // For explain(): the price of a call of the CPU body beside its own work, such as "10 us for a lock". The text must
+  // exist as long as the op.
+  std::string_view call_cost = {};
 };
 
 // An output and an input that may share memory (OpDef::in_place) or always do (OpDef::views).
@@ -223,9 +226,6 @@ struct OpDef {
   // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
   // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
-  // For explain(): the price of a call of the CPU body beside its own work, such as "10 us for a lock". The text must
-  // exist as long as the op.
-  std::string_view call_cost = {};
 };
 
 // Returns the body that runs on a device of that kind and compute capability: of those that can, the one that requires

@@ -64,8 +64,8 @@ std::vector<Value> external_op(ExternalOp op, std::span<const Arg> inputs, Place
                    .bodies = external.cpu && external.cuda ? OpBodies{cpu_body, cuda_body}
                              : external.cpu                ? OpBodies{cpu_body}
                                                            : OpBodies{cuda_body},
-                   .grad = external.grad ? external_grad : nullptr,
-                   .call_cost = external.call_cost};
+                   .grad = external.grad ? external_grad : nullptr};
+  if (!external.call_cost.empty()) code->op.traits.call_cost = external.call_cost;
   const OpDef& def = code->op;
   return emit(def, inputs, ExternalAttrs{std::move(code)}, placement);
 }

@@ -19,7 +19,7 @@ struct Traffic {
 // Cost of the calls of one node of the graph. There are several calls if a loop was unrolled.
 struct HostCost {
   std::size_t calls = 0;
-  std::string_view of_call;     // OpDef::call_cost
+  std::string_view of_call;     // OpTraits::call_cost
   std::set<int> read, written;  // buffers
 };
 
@@ -59,7 +59,7 @@ void add_costs(Plan& plan) {
     if (!node.on_host || node.id < 0) continue;
     HostCost& cost = costs[node.id];
     ++cost.calls;
-    cost.of_call = node.op->call_cost;
+    cost.of_call = node.op->traits.call_cost;
     const auto outputs = node.operands.begin() + node.inputs;
     cost.read.insert(node.operands.begin(), outputs);
     cost.written.insert(outputs, node.operands.end());

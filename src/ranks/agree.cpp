@@ -216,14 +216,13 @@ void compare_calls(const BodyArgs& a) {
 
 const AgreeOp agree_op{{.name = "agree",
                         .infer = infer_agree,
-                        .traits = {.host_effect = true},
+                        .traits = {.host_effect = true, .call_cost = "a wait for all ranks"},
                         .prepare = compare_plans,
 #ifdef GRAPHSINK_CUDA
-                        .bodies = {agree_body, nccl_agree},
+                        .bodies = {agree_body, nccl_agree}},
 #else
-                        .bodies = {agree_body},
+                        .bodies = {agree_body}},
 #endif
-                        .call_cost = "a wait for all ranks"},
                        turns_of};
 
 }  // namespace graphsink

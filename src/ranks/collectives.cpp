@@ -33,11 +33,10 @@ constexpr OpDef collective_op(std::string_view name, void (*infer)(InferArgs&), 
                               Prepared (*prepare)(const PrepareArgs&) = prepare_exchange) {
   return {.name = name,
           .infer = infer,
-          .traits = {.host_effect = true, .agree = &agree_op},
+          .traits = {.host_effect = true, .agree = &agree_op, .call_cost = "a wait for all ranks"},
           .prepare = prepare,
           .bodies = {body},
-          .grad = grad,
-          .call_cost = "a wait for all ranks"};
+          .grad = grad};
 }
 
 // The form of an op for the group.

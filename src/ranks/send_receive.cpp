@@ -54,11 +54,10 @@ std::vector<Value> send_receive_grad(const GradArgs& g);
 
 constexpr OpDef kSendReceive{.name = "send_receive",
                              .infer = infer_send_receive,
-                             .traits = {.host_effect = true, .agree = &agree_op},
+                             .traits = {.host_effect = true, .agree = &agree_op, .call_cost = "a wait for two ranks"},
                              .prepare = prepare_exchange,
                              .bodies = {send_receive_body},
-                             .grad = send_receive_grad,
-                             .call_cost = "a wait for two ranks"};
+                             .grad = send_receive_grad};
 
 #ifdef GRAPHSINK_CUDA
 constexpr OpDef kNcclSendReceive = with_nccl<nccl_send_receive>(kSendReceive);
