@@ -118,6 +118,16 @@ class Tensor {
   double item(Where where = Where::current()) const;
   // The same elements in another dtype, converted as the op cast() does.
   Tensor to(DType dtype, Where where = Where::current()) const;
+  // A copy of [begin, end) of the first dimension, such as the samples of a batch. Throws Error for a scalar, and
+  // unless 0 <= begin <= end <= shape()[0].
+  Tensor slice(std::int64_t begin, std::int64_t end, Where where = Where::current()) const;
+  // Copies of the parts, one behind the other along the first dimension. Throws Error if there are none, and unless
+  // they have one dtype and, but for the first dimension, one shape.
+  static Tensor concat(std::span<const Tensor> parts, Where where = Where::current());
+  // The same for parts in braces.
+  static Tensor concat(std::initializer_list<Tensor> parts, Where where = Where::current()) {
+    return concat(std::span(parts.begin(), parts.size()), where);
+  }
 
  private:
   const Tensor& checked(const Where& where) const {

@@ -192,6 +192,44 @@ Tensor Tensor::to(DType wanted, Where where) const {
   return result;
 }
 
+Tensor Tensor::slice(std::int64_t begin, std::int64_t end, Where where) const {
+  const Shape& whole = shape(where);
+  if (whole.rank() == 0 || begin < 0 || end < begin || end > whole[0]) {
+    throw Error(
+        "Tensor::slice", where,
+        "[" + std::to_string(begin) + ", " + std::to_string(end) + ") of the first dimension of " + to_string(type_),
+        "ask for 0 <= begin <= end <= shape()[0]");
+  }
+  Shape part = whole;
+  part[0] = end - begin;
+  Tensor result(dtype(), part, where);
+  if (whole[0] == 0) return result;
+  const std::size_t row = bytes_.size() / static_cast<std::size_t>(whole[0]);
+  std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(row) * begin, result.bytes_.size(), result.bytes_.begin());
+  return result;
+}
+
+Tensor Tensor::concat(std::span<const Tensor> parts, Where where) {
+  if (parts.empty()) throw Error("Tensor::concat", where, "there are no parts", "give one or more");
+  TensorType type = parts[0].type(where);
+  for (const Tensor& part : parts.subspan(1)) {
+    TensorType other = part.type(where);
+    const std::int64_t rows = other.shape.rank() > 0 ? other.shape[0] : 0;
+    if (other.shape.rank() > 0 && type.shape.rank() > 0) other.shape[0] = type.shape[0];
+    if (other != type || type.shape.rank() == 0) {
+      throw Error("Tensor::concat", where, to_string(part.type()) + " beside " + to_string(parts[0].type()),
+                  "give parts of one dtype that differ in the first dimension alone");
+    }
+    type.shape[0] += rows;
+  }
+  if (type.shape.rank() == 0)
+    throw Error("Tensor::concat", where, "a scalar has no dimension", "give it one: Tensor({x})");
+  Tensor whole(type, where);
+  auto to = whole.bytes_.begin();
+  for (const Tensor& part : parts) to = std::copy(part.bytes_.begin(), part.bytes_.end(), to);
+  return whole;
+}
+
 void Tensor::check_count(std::size_t count, const Where& where) const {
   if (static_cast<std::int64_t>(count) != shape().size()) {
     throw Error("Tensor", where, std::to_string(count) + " values for " + to_string(type_),

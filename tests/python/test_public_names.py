@@ -49,7 +49,7 @@ LEFT_OUT_MEMBERS = {
     "Value.type": "dtype and shape", "Value.valid": HANDLE, "Value.graph": HANDLE, "Value.node": HANDLE, "Value.output": HANDLE,
     "Value.eager": HANDLE, "Variable.type": "dtype and shape", "Variable.valid": HANDLE, "Variable.data": HANDLE, "Graph.data": HANDLE,
     "Tensor.valid": HANDLE, "Tensor.require_valid": HANDLE, "Tensor.type": "dtype and shape", "Tensor.as": "numpy()", "Tensor.at": "numpy()",
-    "Tensor.data": "numpy()", "Tensor.bytes": "numpy()", "Tensor.scalar": "Tensor(number)", "Tensor.full": "gs.full()",
+    "Tensor.data": "numpy()", "Tensor.bytes": "numpy()", "Tensor.slice": "numpy()", "Tensor.concat": "numpy()", "Tensor.scalar": "Tensor(number)", "Tensor.full": "gs.full()",
     "Tensor.kaiming": "gs.kaiming()", "Tensor.xavier": "gs.xavier()", "Tensor.uniform": "gs.uniform()", "Tensor.normal": "gs.normal()",
     "Eager.read": "gs.read()", "Where.current": "the line of Python that calls",
     "Where.file_name": "Where.file", "Error.where": "Error.file, line and scope", "Loader.feeds": "__init__()",
