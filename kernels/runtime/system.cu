@@ -268,9 +268,18 @@ void check_ranks_cuda(CudaArgs& a) {
   a.launch(read_step_blocks, Extent{}, Extent{}, 0, a.in<StepState>(0), ranks, flag.id, flag.given_up, state_of(a));
 }
 
+__global__ void read_given_up(const volatile std::uint32_t* given_up, int node, StepState* step) {
+  wait_for_inputs();
+  if (*given_up != 0) fail_step(step, node, StepError::unknown, 0);
+}
+
+void fail_if_set(CudaArgs& a, const std::uint32_t* word, int node) {
+  a.launch(read_given_up, Extent{}, Extent{}, 0, word, node, state_of(a));
+}
+
 const OpDef check_ranks_op{.name = "check_ranks",
                            .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host
-                           .prepare = load_kernels<read_step_blocks>,
+                           .prepare = load_kernels<read_step_blocks, read_given_up>,
                            .bodies = {check_ranks_cuda}};
 
 // --- tell_step
@@ -290,9 +299,10 @@ const OpDef tell_step_op{.name = "tell_step",
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op,        &end_op,         &store_op,        &check_op, &check_host_op,
-                                  &check_device_op, &check_ranks_op, &tell_step_op,    &clear_op, &store_at_op,
-                                  &slice_at_op,     fused_ops,       fused_kernel_ops, &lap_op,   kFusionRules};
+  static constexpr SystemOps kOps{&begin_op,      &end_op,          &store_op,       &check_op,
+                                  &check_host_op, &check_device_op, &check_ranks_op, fail_if_set,
+                                  &tell_step_op,  &clear_op,        &store_at_op,    &slice_at_op,
+                                  fused_ops,      fused_kernel_ops, &lap_op,         kFusionRules};
   return kOps;
 }
 

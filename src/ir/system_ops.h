@@ -31,8 +31,12 @@ struct SystemOps {
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
   // Fails the step if it failed on another rank. Input 0: the step blocks of all ranks in their order, StepState as
-  // bytes. NodeAttrs names the node that is reported; once the plan is bound, the attributes are RankFlagAttrs.
+  // bytes. NodeAttrs names the node that is reported; once the plan is bound, the
+  // attributes are RankFlagAttrs.
   const OpDef* check_ranks = nullptr;
+  // For the CUDA body of the op by which ranks agree. Fails the step at node `node` if the word, in host memory that
+  // the device can read, is not 0. The kernel is loaded by check_ranks, which stands in the same plan.
+  void (*fail_if_set)(CudaArgs& a, const std::uint32_t* word, int node) = nullptr;
   // Copies the step block to the output, StepState as bytes.
   const OpDef* tell_step = nullptr;
   // The stacks of loops. No inputs; the output becomes zeros.

@@ -10,6 +10,7 @@
 #include "graphsink/cuda.h"
 #include "ir/agreement.h"
 #include "ir/step_state.h"
+#include "ir/system_ops.h"
 #include "ranks/collective.h"
 #include "ranks/nccl_comm.h"
 
@@ -158,8 +159,11 @@ void nccl_send_receive(CudaArgs& a) {
   a.count_kernel();
 }
 
-// An exchange that is given up may leave anything, which check_ranks does not believe.
+// An exchange that was given up may leave anything. If it was one of another group, the step fails, of which this
+// gather tells all ranks. Whether the gather itself was given up is for check_ranks to see.
 void nccl_agree(CudaArgs& a) {
+  for (const NcclComm* comm : further_comms_of(a.local<RankWait>()))
+    system_ops().fail_if_set(a, comm->given_up(), bound_node(a).id);
   check_cuda(cudaMemsetAsync(a.out<void>(0), 0, a.out_type(0).bytes(), a.stream()), "cudaMemsetAsync", a);
   call_nccl(a, comm_of(a.local<RankWait>()), "ncclAllGather", &NcclApi::all_gather, static_cast<const void*>(a.step()),
             a.out<void>(0), sizeof(StepState), NcclType::u8);

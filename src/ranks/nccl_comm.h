@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "graphsink/error.h"
 #include "graphsink/op.h"
@@ -26,8 +27,7 @@ class NcclComm {
   const NcclApi& api() const { return nccl_; }
   NcclHandle* handle() const { return handle_; }
   int device() const { return device_; }
-  // From then on no step commits that gathers the step blocks of all ranks by this communicator, before abort(), or
-  // with it. Any thread may call it.
+  // From then on no step commits that exchanges anything by this communicator. Any thread may call it.
   void give_up() { std::atomic_ref(*given_up_).store(1, std::memory_order_release); }
   // See RankWait.
   const std::uint32_t* given_up() const { return given_up_; }
@@ -46,8 +46,10 @@ class NcclComm {
 
 // The node of the op by which ranks agree, on a device: how long it waits for the others.
 std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement, const Voters& voters);
-// The communicator of the ranks that agree. Precondition: nccl_wait() has made the argument.
+// The communicator of the ranks that agree, and those of the other groups. Precondition: nccl_wait() has made the
+// argument.
 const NcclComm& comm_of(const RankWait& wait);
+std::vector<const NcclComm*> further_comms_of(const RankWait& wait);
 
 // A communicator for all ranks of a group, which call it together. Throws Error if NCCL refuses.
 void add_nccl(RankGroup& group, const NcclApi& nccl, int device, const Where& where);

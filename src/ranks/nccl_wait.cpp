@@ -37,6 +37,12 @@ class NcclWait : public RankWait {
   }
   const std::uint32_t* given_up() const override { return comm().given_up(); }
   const NcclComm& comm() const { return *all_.nccl(); }
+  std::vector<const NcclComm*> further_comms() const {
+    std::vector<const NcclComm*> comms;
+    for (const RankGroup* group : groups_)
+      if (group != &all_) comms.push_back(group->nccl().get());
+    return comms;
+  }
   void require_whole() const override {
     for (RankGroup* group : groups_) group->require_whole({first().op->name, first().where});
   }
@@ -58,5 +64,8 @@ std::shared_ptr<const RankWait> nccl_wait(const Agreement& agreement, const Vote
 }
 
 const NcclComm& comm_of(const RankWait& wait) { return static_cast<const NcclWait&>(wait).comm(); }
+std::vector<const NcclComm*> further_comms_of(const RankWait& wait) {
+  return static_cast<const NcclWait&>(wait).further_comms();
+}
 
 }  // namespace graphsink
