@@ -11,7 +11,8 @@
 // ranks compare the collectives of the plan, unless they have compared such a plan before, and each throws Error if
 // they differ. A step that fails on one rank commits nothing on any: before the commit all ranks learn of it, and each
 // reports an Error that names the rank. Steps behind a failed one commit nothing until it was reported, so every rank
-// has to report it, by sync(), before it runs the next steps. With Guards::replay_every all ranks must run in one mode,
+// has to report it, by sync(), before it runs the next steps. So it is with a step in which a condition of stop_when()
+// holds on some ranks and not on others: it fails on all. With Guards::replay_every all ranks must run in one mode,
 // and not in Mode::automatic.
 //
 // Groups. A plan may have collectives of several groups, which Comm::split() makes. Each group compares its own part of

@@ -1,6 +1,6 @@
 // The ops around a step: begin_step loads its feeds, end_step counts and records it, check_host looks for failed host
-// calls, check_device for failures on a further device, check_ranks for those on other ranks, tell_step shows the host
-// how the step stands.
+// calls, check_device for failures on a further device, check_ranks for those on other ranks, mark_stop tells these
+// whether the run stops, tell_step shows the host how the step stands.
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -246,6 +246,28 @@ const OpDef check_device_op{.name = "check_device",
                             .prepare = load_kernels<read_step_block>,
                             .bodies = {check_device_cuda}};
 
+// --- mark_stop
+
+HD void mark_stop(StepState* step, const Stops& stops) {
+  step->stops = false;
+  for (int i = 0; i < stops.count && step->ok != 0; ++i)  // a failed step may not have computed them
+    step->stops = step->stops || *stops.condition[i];
+}
+
+__global__ void mark_stop_kernel(Stops stops, StepState* step) {
+  wait_for_inputs();
+  mark_stop(step, stops);
+}
+
+void mark_stop_cpu(const CpuArgs& a) { mark_stop(state_of(a), stops_of(a, 0)); }
+
+void mark_stop_cuda(CudaArgs& a) { a.launch(mark_stop_kernel, Extent{}, Extent{}, 0, stops_of(a, 0), state_of(a)); }
+
+const OpDef mark_stop_op{.name = "mark_stop",
+                         .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host
+                         .prepare = load_kernels<mark_stop_kernel>,
+                         .bodies = {mark_stop_cpu, mark_stop_cuda}};
+
 // --- check_ranks
 
 // A rank that failed in an earlier step has told of it then, and this one follows that step, too. A gather that was
@@ -260,6 +282,9 @@ __global__ void read_step_blocks(const StepState* all, int ranks, int node, cons
     fail_step(step, node, StepError::other_rank, packed({rank, theirs.error, theirs.error_index}));
     return;
   }
+  for (int rank = 0; rank < ranks && step->ok != 0; ++rank)
+    if (all[rank].ok != 0 && all[rank].stops != step->stops)
+      fail_step(step, node, StepError::other_stop, stop_of_rank(rank, step->stops));
 }
 
 void check_ranks_cuda(CudaArgs& a) {
@@ -299,10 +324,10 @@ const OpDef tell_step_op{.name = "tell_step",
 }  // namespace
 
 const SystemOps& system_ops() {
-  static constexpr SystemOps kOps{&begin_op,      &end_op,          &store_op,       &check_op,
-                                  &check_host_op, &check_device_op, &check_ranks_op, fail_if_set,
-                                  &tell_step_op,  &clear_op,        &store_at_op,    &slice_at_op,
-                                  fused_ops,      fused_kernel_ops, &lap_op,         kFusionRules};
+  static constexpr SystemOps kOps{&begin_op,        &end_op,       &store_op,       &check_op,   &check_host_op,
+                                  &check_device_op, &mark_stop_op, &check_ranks_op, fail_if_set, &tell_step_op,
+                                  &clear_op,        &store_at_op,  &slice_at_op,    fused_ops,   fused_kernel_ops,
+                                  &lap_op,          kFusionRules};
   return kOps;
 }
 

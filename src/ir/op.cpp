@@ -40,6 +40,10 @@ std::string to_string(StepError error, std::int64_t index) {
       return "the step failed on rank " + std::to_string(why.rank) + ": " +
              (why.error == StepError::unknown ? "an op failed" : to_string(why.error, why.index));
     }
+    case StepError::other_stop:
+      return "the condition of stop_when() held on " +
+             (index < 0 ? "this rank, and not on rank " + std::to_string(-1 - index)
+                        : "rank " + std::to_string(index) + ", and not on this one");
     case StepError::unknown:
       break;
   }

@@ -18,7 +18,8 @@ struct StepState : StepBlock {
   std::int32_t slice = 0;      // which slice of the feeds this step reads
   std::int32_t end_slice = 1;  // the slice at which the launch ends, not included
   bool more = false;           // another step follows in this launch: the predicate of the loop over steps
-  std::uint8_t unused[3] = {};
+  bool stops = false;          // a condition of stop_when() holds, in plans in which ranks compare that
+  std::uint8_t unused[2] = {};
   std::uint32_t records = 0;       // steps whose records were stored so far, modulo 2^32: the position in the rings
   StepTimes* times = nullptr;      // where end_step stores the duration of the step; null: durations are not wanted
   std::uint64_t tag = 0;           // stored with the duration
@@ -30,6 +31,13 @@ struct StepState : StepBlock {
   std::int32_t size_node = -1;
   std::int64_t size = 0;
 };
+
+// For a step that failed because a stop_when() held on some ranks alone.
+constexpr const char* kStopOfRankRemedy =
+    "make the condition from results of collectives, which are equal on all ranks";
+
+// StepBlock::error_index of StepError::other_stop.
+constexpr std::int64_t stop_of_rank(int rank, bool held_here) { return held_here ? -1 - rank : rank; }
 
 // StepBlock::error_index of a step that failed on another rank: which rank that is, and why it failed there. The index
 // of that reason keeps its lowest 40 bits and its sign, and the rank 16 bits.

@@ -30,8 +30,10 @@ struct SystemOps {
   const OpDef* check_host = nullptr;
   // Fails the step if it failed on a further device. Input 0: the step block of that device, as bytes.
   const OpDef* check_device = nullptr;
-  // Fails the step if it failed on another rank. Input 0: the step blocks of all ranks in their order, StepState as
-  // bytes. NodeAttrs names the node that is reported; once the plan is bound, the
+  // Tells in StepState::stops whether one of the inputs holds, which are the conditions of stop_when().
+  const OpDef* mark_stop = nullptr;
+  // Fails the step if it failed on another rank, or if StepState::stops differs there. Input 0: the step blocks of all
+  // ranks in their order, StepState as bytes. NodeAttrs names the node that is reported; once the plan is bound, the
   // attributes are RankFlagAttrs.
   const OpDef* check_ranks = nullptr;
   // For the CUDA body of the op by which ranks agree. Fails the step at node `node` if the word, in host memory that

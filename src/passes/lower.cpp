@@ -81,7 +81,9 @@ class Lowering {
   // Adds the checks for failed steps as the last tasks before the first store.
   void check_before_commit() {
     check_further_devices();
-    if (!agreement_.collectives.empty()) agree_with_ranks();
+    if (agreement_.collectives.empty()) return;
+    if (!ir_.stops.empty()) add_call(0, mark_stop_node(ir_, system_, values_));
+    agree_with_ranks();
   }
 
   // The ranks agree on the step after all else that may fail it. Where the target has memory of its own, they do so on

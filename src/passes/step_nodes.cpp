@@ -45,6 +45,13 @@ PlanNode store_node(const PlannerIr& ir, const SystemOps& system, int device, Lo
   return store;
 }
 
+PlanNode mark_stop_node(const PlannerIr& ir, const SystemOps& system, Locations& values) {
+  PlanNode mark = system_node(system.mark_stop, {}, Where());
+  for (const NamedValue& stop : ir.stops) add_operand(mark, values.on_device(0, stop.value), ir.type(stop.value));
+  mark.inputs = static_cast<int>(mark.operands.size());
+  return mark;
+}
+
 PlanNode end_node(const PlannerIr& ir, const SystemOps& system, Locations& values, Plan& plan) {
   const auto& records = ir.records;
   std::int64_t sharing = 0;

@@ -13,6 +13,9 @@ void add_operand(PlanNode& node, int buffer, const TensorType& type);
 // Stores what the step assigns to the Variables that live on a device. Without inputs if it assigns none there.
 PlanNode store_node(const PlannerIr& ir, const SystemOps& system, int device, Locations& values);
 
+// Tells in the step block whether a condition of stop_when() holds.
+PlanNode mark_stop_node(const PlannerIr& ir, const SystemOps& system, Locations& values);
+
 // The end of the step. Adds the records to the plan.
 PlanNode end_node(const PlannerIr& ir, const SystemOps& system, Locations& values, Plan& plan);
 

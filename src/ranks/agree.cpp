@@ -153,10 +153,14 @@ std::shared_ptr<const RankTurns> turns_of(const Agreement& agreement, const Wher
 
 // --- steps
 
+const StepState& step_of(const BodyArgs& a) {
+  return a.inputs() > 0 ? *a.in<StepState>(0) : *static_cast<const StepState*>(a.step());
+}
+
 // Why the step failed on this rank; empty if it did not.
 std::optional<std::string> failure(const BodyArgs& a) {
   const HostStatus& host = *bound_node(a).status;
-  const StepState& step = a.inputs() > 0 ? *a.in<StepState>(0) : *static_cast<const StepState*>(a.step());
+  const StepState& step = step_of(a);
   if (host.failed != 0) return host.what.problem;
   if (step.ok != 0) return {};
   return step.error == StepError::unknown ? "an op failed" : to_string(step.error, step.error_index);
@@ -178,7 +182,10 @@ void infer_agree(InferArgs& a) {
   a.out(DType::u8, {voters.all->size() * static_cast<std::int64_t>(sizeof(StepState))});
 }
 
-// Fails the step if it has failed on another rank.
+// How the step stands on a rank.
+constexpr char kFailed = 'f', kStops = 's', kGoesOn = '-';
+
+// Fails the step if it has failed on another rank, or if the run stops behind it on some ranks alone.
 void agree_body(const CpuArgs& a) {
   if (is_dead(a)) return;
   const auto& voters = a.local<Voters>();
@@ -186,15 +193,18 @@ void agree_body(const CpuArgs& a) {
   const Exchange exchange = exchange_of(a);
   const EndOfStep end{voters, exchange};
   const std::optional<std::string> mine = failure(a);
-  const std::vector<bool> failed = group.all_bits(mine.has_value(), exchange);
-  const auto bad = std::find(failed.begin(), failed.end(), true) - failed.begin();
-  if (bad == group.size()) return;
+  const char stands = mine ? kFailed : step_of(a).stops ? kStops : kGoesOn;
+  const std::string ranks = group.all_letters(stands, exchange);
+  const std::size_t bad = ranks.find(kFailed), other = ranks.find_first_not_of(stands);
+  if (other == std::string::npos && stands != kFailed) return;
+  if (bad == std::string::npos)
+    throw Error("agree", Where(),
+                to_string(StepError::other_stop, stop_of_rank(static_cast<int>(other), stands == kStops)),
+                kStopOfRankRemedy);
   const std::vector<std::string> all = group.all_texts(mine.value_or(""), exchange);
   if (mine) return;  // the Error of a rank that failed says why
-  throw Error(
-      "agree", Where(),
-      "the step failed on rank " + std::to_string(bad) + group.suffix() + ": " + all[static_cast<std::size_t>(bad)],
-      "see the Error of that rank");
+  throw Error("agree", Where(), "the step failed on rank " + std::to_string(bad) + group.suffix() + ": " + all[bad],
+              "see the Error of that rank");
 }
 
 }  // namespace

@@ -168,11 +168,9 @@ void RankGroup::gather(std::string_view mine, std::size_t bytes, const Exchange&
   });
 }
 
-std::vector<bool> RankGroup::all_bits(bool bit, const Exchange& exchange) {
-  gather(bit ? "1" : "0", 1, exchange);
-  std::vector<bool> bits;
-  for (const std::byte each : scratch_->all) bits.push_back(each == std::byte{'1'});
-  return bits;
+std::string RankGroup::all_letters(char letter, const Exchange& exchange) {
+  gather({&letter, 1}, 1, exchange);
+  return {reinterpret_cast<const char*>(scratch_->all.data()), scratch_->all.size()};
 }
 
 std::vector<std::string> RankGroup::all_texts(std::string_view text, const Exchange& exchange) {

@@ -69,8 +69,8 @@ class RankGroup {
 
   // The texts of all ranks, which may differ in length. Throws Error if another rank calls this for another op.
   std::vector<std::string> all_texts(std::string_view text, const Exchange& exchange);
-  // The same for a bit, in a step.
-  std::vector<bool> all_bits(bool bit, const Exchange& exchange);
+  // The same for a letter of each rank, in a step.
+  std::string all_letters(char letter, const Exchange& exchange);
   // Gives all ranks the bytes of one, part by part.
   void broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange);
 

@@ -33,14 +33,23 @@ std::vector<std::string> matches(const std::string& text, const char* pattern) {
 }
 
 // Ops that only plans have: graphs of users never do.
-const std::set<std::string> kOfPlans{"begin_op",        "end_op",
-                                     "check_host_op",   "check_device_op",
-                                     "check_ranks_op",  "tell_step_op",
-                                     "check_op",        "store_op",
-                                     "store_at_op",     "clear_op",
-                                     "lap_op",          "fused_op",
-                                     "matmul_bias_op",  "strided_attention_op",
-                                     "fused_kernel_op", "strided_attention_grad_op"};
+const std::set<std::string> kOfPlans{"begin_op",
+                                     "end_op",
+                                     "check_host_op",
+                                     "check_device_op",
+                                     "check_ranks_op",
+                                     "tell_step_op",
+                                     "mark_stop_op",
+                                     "check_op",
+                                     "store_op",
+                                     "store_at_op",
+                                     "clear_op",
+                                     "lap_op",
+                                     "fused_op",
+                                     "matmul_bias_op",
+                                     "strided_attention_op",
+                                     "fused_kernel_op",
+                                     "strided_attention_grad_op"};
 
 TEST(OpFile, TheListHasEveryOpOfTheSources) {
   const std::filesystem::path kernels = std::filesystem::path(source_dir()) / "kernels";

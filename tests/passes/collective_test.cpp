@@ -315,6 +315,32 @@ TEST(ErrorOfRank, KeepsRankReasonAndIndex) {
             "the step failed on rank 1: an op failed");
 }
 
+TEST(StopOfRank, NamesWhereItHeld) {
+  EXPECT_EQ(to_string(StepError::other_stop, stop_of_rank(2, false)),
+            "the condition of stop_when() held on rank 2, and not on this one");
+  EXPECT_EQ(to_string(StepError::other_stop, stop_of_rank(0, true)),
+            "the condition of stop_when() held on this rank, and not on rank 0");
+}
+
+// What the ranks compare has to be known when they do, whoever reads it.
+TEST(Collective, RanksAreToldOfAStopBeforeTheyAgree) {
+  for (const OpDef* op : {&exchange_op, &exchange_there_op}) {
+    for (const Target& target : {Target::host(), Target::cuda13()}) {
+      Graph g;
+      const Value x = g.input("x", f32, {256});
+      g.output("y", emit(*op, {x})[0]);
+      g.stop_when(greater(sum(x), 1.0));
+      const Plan plan = make_plan(g, target, system_ops(), {}, {});
+      const int mark = position(plan, "mark_stop"), tell = position(plan, "tell_step");
+      EXPECT_GT(mark, position(plan, "greater"));
+      EXPECT_GT(position(plan, "agree"), mark);
+      EXPECT_TRUE(tell < 0 || tell > mark);
+      expect_after_all(plan, tell >= 0 ? "tell_step" : "agree");
+    }
+  }
+  EXPECT_EQ(position(plan_there(false), "mark_stop"), -1);
+}
+
 TEST(Collective, NobodyAgreesWithoutOne) {
   Graph g;
   const Value x = g.input("x", f32, {256});

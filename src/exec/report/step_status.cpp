@@ -134,7 +134,9 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   std::string remedy = thrown                           ? thrown->remedy() + "; the step committed nothing"
                        : error == StepError::size       ? kRoomRemedy
                        : error == StepError::other_rank ? kRankRemedy
-                                                        : kRemedy;
+                       : error == StepError::other_stop
+                           ? std::string(kStopOfRankRemedy) + "; the step committed nothing"
+                           : kRemedy;
   if (error == StepError::stopped) {
     const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
