@@ -65,6 +65,8 @@ Program::Impl::Impl(const Graph& graph, const CompileOptions& options, const Whe
   allocate_status(where);
   runner_.set_seed(options.seed);
   status_.set_on_acknowledged([this] { runner_.update_standing(); });
+  runner_.set_shapes_of_ranks([this] { return shapes_.with_room(); },
+                              [this](std::int64_t most) { shapes_.keep(most); });
   status_.set_require_ranks([this] { require_ranks(); });
 }
 

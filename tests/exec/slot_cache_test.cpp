@@ -57,6 +57,25 @@ TEST_F(SlotCacheTest, NothingGoesWhileAllFit) {
   EXPECT_EQ(cache.evicted(), 0u);
 }
 
+TEST_F(SlotCacheTest, SomebodyElseMayChooseHowManyStay) {
+  add("a", 60);
+  add("b", 30);
+  EXPECT_EQ(cache.fitting(), 2u);
+  add("c", 20);
+  EXPECT_EQ(cache.fitting(), 2u);
+  cache.find("a");
+  EXPECT_EQ(cache.fitting(), 2u) << "those used last: a and c";
+  add("d", 200);
+  EXPECT_EQ(cache.fitting(), 1u) << "one stays, even if it is too large";
+  const auto trim_to = [&](std::size_t most) {
+    return cache.trim_to(
+        most, [](const Slot&) { return false; }, [](Slot&) {});
+  };
+  EXPECT_EQ(trim_to(9), 0u);
+  EXPECT_EQ(trim_to(2), 2u);
+  EXPECT_EQ(alive, (Names{"a", "d"}));
+}
+
 TEST_F(SlotCacheTest, TheLeastRecentlyUsedGoFirst) {
   for (const char* name : {"a", "b", "c"}) add(name, 40);
   (void)cache.find("a");

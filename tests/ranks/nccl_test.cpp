@@ -135,6 +135,22 @@ TEST_F(Nccl, IsRefusedBesideWorkOnAnotherGpu) {
   emu::set_device_count(1);
 }
 
+// The rank with the least room decides: one that had dropped more than the others would capture again alone.
+TEST_F(Nccl, AllRanksDropTheSameSetsOfShapes) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(8)});
+  g.output("y", all_reduce(sum(x), world_of_nccl()));
+  const std::size_t room = me() == bad() ? 2 : 100;
+  Program program = compile(g, {.target = cuda(0), .limits = {.shape_cache_shapes = room}});
+  for (const std::int64_t size : {3, 4, 5, 3, 5, 4}) {
+    program.write(x, Tensor::full(f32, {size}, 1.0));
+    for (int i = 0; i < 2; ++i) program.run(sink);
+    EXPECT_EQ(program.output("y").at(0), static_cast<double>(ranks() * size));
+  }
+  EXPECT_EQ(program.counters().cached_shapes, 2u);
+  EXPECT_EQ(program.counters().evicted_shapes, 3u);
+}
+
 TEST_F(Nccl, ACaptureThatFailsOnOneRankCountsOnNone) {
   Step step(world_of_nccl());
   step.write(1);

@@ -54,6 +54,26 @@ class SlotCache {
   std::size_t trim(const IsBusy& is_busy, const Last& last) {
     return trim(is_busy, last, most_bytes_, most_slots_);
   }
+  // The same for a number of slots that somebody else has chosen, whatever they take.
+  template <class IsBusy, class Last>
+  std::size_t trim_to(std::size_t most_slots, const IsBusy& is_busy, const Last& last) {
+    return trim(is_busy, last, std::numeric_limits<std::size_t>::max(), most_slots);
+  }
+  // How many slots fit into the cache, those that were used last; one at least.
+  std::size_t fitting() const {
+    std::vector<const Place*> newest_first;
+    for (const Place& place : places_)
+      if (place.slot) newest_first.push_back(&place);
+    std::sort(newest_first.begin(), newest_first.end(),
+              [](const Place* a, const Place* b) { return a->used > b->used; });
+    std::size_t count = 0, bytes = 0;
+    for (const Place* place : newest_first) {
+      bytes += place->slot->bytes();
+      if (bytes > most_bytes_ || count == most_slots_) break;
+      ++count;
+    }
+    return std::max<std::size_t>(count, 1);
+  }
   // Destroys all slots for which `is_busy` does not hold.
   template <class IsBusy>
   std::size_t clear(const IsBusy& is_busy) {

@@ -1,6 +1,7 @@
 #include "exec/issue/program_shapes.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "base/at.h"
@@ -185,9 +186,10 @@ void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
     if (&entry == current_ || entry.is_in_callers_graph) return true;
     return !is_done && !launches.is_over(entry.last_launch);
   };
-  std::size_t dropped = cache_.trim(is_busy, [&](ShapeEntry& entry) {
+  const auto last = [&](ShapeEntry& entry) {
     if (!entry.captures.is_empty()) spares_ = std::move(entry.captures);
-  });
+  };
+  const std::size_t dropped = kept_ ? cache_.trim_to(*kept_, is_busy, last) : cache_.trim(is_busy, last);
   if (this->bytes() > cache_.most_bytes()) spares_ = {};
   if (dropped == 0 || std::exchange(has_said_full_, true)) return;
   log_.warn({"the shape cache is full: ", count_text(kept, "set"), " of input shapes take ", bytes_text(bytes), ", so ",
@@ -195,6 +197,11 @@ void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
              " dropped; shapes that come back are planned and captured again; raise ",
              kept > cache_.most_slots() ? "Limits::shape_cache_shapes" : "Limits::shape_cache_bytes",
              ", or pad inputs to fewer shapes"});
+}
+
+std::int64_t ProgramShapes::with_room() const {
+  if (cache_.is_within_limits()) return std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(cache_.fitting());
 }
 
 void ProgramShapes::drop_all() {

@@ -110,6 +110,10 @@ class ProgramShapes {
   // any are kept if there is room, so that the next capture can change them in place. `is_done`: no launch of the
   // program is running.
   void trim(const LaunchQueue& launches, bool is_done);
+  // How many entries have room in the cache, those that were used last; a number above all others if all of them have.
+  std::int64_t with_room() const;
+  // From then on trim() keeps so many entries, whatever they take.
+  void keep(std::int64_t most) { kept_ = static_cast<std::size_t>(most); }
   // Drops all but the current one. Precondition of both: no launch of the program is running.
   void drop_others();
   // Drops all, and the plan: what they were bound to has changed. Precondition: !is_in_callers_graph().
@@ -123,7 +127,7 @@ class ProgramShapes {
   ShapeEntry* numbered(std::size_t number) const { return cache_.numbered(number); }
   std::size_t size() const { return cache_.size(); }
   // Whether trim() drops what it may.
-  bool is_full() const { return !cache_.is_within_limits(); }
+  bool is_full() const { return kept_ ? size() > *kept_ : !cache_.is_within_limits(); }
   std::size_t bytes() const { return cache_.bytes() + spares_.bytes(); }
   std::uint64_t evicted() const { return cache_.evicted(); }
 
@@ -132,6 +136,7 @@ class ProgramShapes {
   Captures spares_;  // before the entries, which refer to it
   SlotCache<InputShapes, ShapeEntry> cache_;
   Log log_;
+  std::optional<std::size_t> kept_;  // see keep()
   bool has_said_full_ = false;
   ShapeEntry* current_ = nullptr;
   // Plan for the shapes selected last, before it is bound to memory; null until plan() makes it, and while an entry is

@@ -248,7 +248,10 @@ bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
   // steps of other ranks from ending, and so these ranks from coming here.
   device().wait(stream());
   const std::int64_t can_unroll = std::max<std::int64_t>(entry.plan().unrolled_steps, 1);
-  const std::int64_t least = CaptureVotes(*ranks).least(1, is_captured ? can_unroll : 0);
+  const CaptureVotes votes(*ranks);
+  const std::int64_t least = votes.least(1, is_captured ? can_unroll : 0);
+  keep_shapes_(votes.least(1, shapes_with_room_()));
+  has_captured_ = true;
   if (thrown) std::rethrow_exception(thrown);
   if (least > 0) {
     entry.unrolled_steps = least;

@@ -54,6 +54,12 @@ class StepRunner {
     params_.seed = seed;
     update_standing();
   }
+  // Before a step is captured with other ranks. `with_room` says for how many sets of input shapes this rank has room;
+  // when the ranks have tried to capture a step, `keep` is told the least of their numbers.
+  void set_shapes_of_ranks(std::function<std::int64_t()> with_room, std::function<void(std::int64_t)> keep) {
+    shapes_with_room_ = std::move(with_room);
+    keep_shapes_ = std::move(keep);
+  }
   // To be called when StepStatus::acknowledged() has changed, for steps in graphs of the caller's.
   void update_standing() { launches_.set_standing(params_.seed, status_.acknowledged()); }
   // Steps that are given to the device from now on report in `times` how long they took, with a TimeTag of `turn`;
@@ -84,7 +90,8 @@ class StepRunner {
   void resume() { launches_.resume(); }
   void note_all_over() { launches_.note_all_over(); }
   std::uint64_t fallbacks() const { return fallbacks_; }  // steps of a sunk run that ran op by op after all
-  bool has_captured() const { return has_captured_; }     // since the last call of forget_captures()
+  // Whether this rank has captured anything since the last call of forget_captures(), or all ranks have tried to.
+  bool has_captured() const { return has_captured_; }
   void forget_captures() { has_captured_ = false; }
 
  private:
@@ -106,7 +113,8 @@ class StepRunner {
                FunctionRef<void(Streams)> issue, const char* otherwise);
   bool capture_islands(ShapeEntry& entry, Mode mode);
   // The same on all ranks, where they exchange values on the device: returns true if all of them have captured theirs.
-  // Waits for the steps issued so far, and for the ranks.
+  // Waits for the steps issued so far, and for the ranks. Then all of them drop the same sets of input shapes: one that
+  // dropped another set would capture it again alone.
   bool capture_on_all_ranks(ShapeEntry& entry, Mode mode);
   bool capture_loop(ShapeEntry& entry, Mode mode);
   // Runs steps as launches that hold 1, 2, 4, 8 ... steps each, the largest first.
@@ -120,6 +128,8 @@ class StepRunner {
   CapturePolicy& policy_;
   Log log_;
   OnCapture on_capture_;
+  std::function<std::int64_t()> shapes_with_room_;
+  std::function<void(std::int64_t)> keep_shapes_;
   const bool* more_ = nullptr;  // on the target: StepState::more
   LaunchQueue launches_;
   LaunchParams params_;
