@@ -46,7 +46,9 @@
 // for: by sync(), output() and records(), a poll() that returned true, or its destructor. That does not depend on
 // whether its steps have ended. A program must not be used by another thread either before it was waited for. Threads
 // that do not wait for each other need a Comm each: comm.split(0) makes one. Steps in a CUDA graph of the caller's
-// (Program::enqueue()) take no turn: wait for the graph before something else uses the Comm.
+// (Program::enqueue()) take no turn: wait for the graph before something else uses the Comm. sync() and what else waits
+// for steps with collectives of NCCL also wait for an exchange on the host that another program has begun in the Comm,
+// at most until its patience ends.
 #pragma once
 
 #include <cstddef>
