@@ -40,10 +40,6 @@ void add_task(const Plan& plan, const Task& task, Touched& result) {
     for (const Task& inner : plan.tasks_of(sequence)) add_task(plan, inner, result);
 }
 
-bool is_last_of_all(const Plan& plan, const Task& task) {
-  return task.kind == TaskKind::call && plan.nodes[at(task.node)].is_last_of_all;
-}
-
 // Tells whether the task or one of its bodies has an effect on the host that the graph does not show.
 bool has_effect(const Plan& plan, const Task& task) {
   if (task.kind == TaskKind::call) return plan.nodes[at(task.node)].op->traits.host_effect;
@@ -102,6 +98,17 @@ int first_commit_task(const Plan& plan) {
     --first;
   }
   return schedule[first];
+}
+
+bool is_last_of_all(const Plan& plan, const Task& task) {
+  return task.kind == TaskKind::call && plan.nodes[at(task.node)].is_last_of_all;
+}
+
+int first_end_task(const Plan& plan) {
+  const std::vector<int>& schedule = plan.sequences[0].tasks;
+  const int commit = first_commit_task(plan);
+  return *std::find_if(schedule.begin(), schedule.end(),
+                       [&](int id) { return id == commit || is_last_of_all(plan, plan.tasks[at(id)]); });
 }
 
 Touched touched(const Plan& plan, const Task& task, Touched reused) {

@@ -11,13 +11,12 @@
 namespace graphsink {
 namespace {
 
-// By id: the tasks that depend on each one, without those from the first one on that follows all, or commits.
+// By id: the tasks that depend on each one, without those of the end, which depend on all.
 std::vector<std::vector<int>> followers(const Plan& plan, const Dependencies& deps) {
   std::vector<std::vector<int>> result(plan.tasks.size());
-  const int commit = first_commit_task(plan);
+  const int end = first_end_task(plan);
   for (int id : plan.sequences[0].tasks) {
-    const Task& task = plan.tasks[at(id)];
-    if (id == commit || (task.kind == TaskKind::call && plan.nodes[at(task.node)].is_last_of_all)) break;
+    if (id == end) break;
     for (int before : deps[at(id)]) result[at(before)].push_back(id);
   }
   return result;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/at.h"
 #include "passes/exchanges.h"
@@ -29,11 +30,12 @@ class Streams {
     limit_ = std::min(plan_.target().max_streams, kMaxStreams) - further;
     stream_of_.assign(plan_.tasks.size(), 0);
     depth_.assign(plan_.tasks.size(), 0);
+    const int commits_follow = first_task_beside_commits();
     for (int i : schedule_) {
       if (auto found = early_.find(i); found != early_.end())
         for (const Island& island : found->second) fork(i, island);
       for (int d : deps_[at(i)]) depth_[at(i)] = std::max(depth_[at(i)], depth_[at(d)] + 1);
-      if (i == commit_) before_commit_ = tail_;
+      if (i == commits_follow) before_commit_ = tail_;
       const bool is_of_target = device_of(plan_, plan_.tasks[at(i)]) == 0;
       place(i, i >= commit_ && is_of_target ? 0 : beside_[at(i)] >= 0 ? beside_[at(i)] : choose(i));
     }
@@ -86,12 +88,13 @@ class Streams {
   }
 
   // Measures the length of the chain that starts at each task. A chain continues as long as a task has one successor,
-  // and that successor has one dependency.
+  // and that successor has one dependency. Tasks of the end, which depend on all, do not count.
   void measure_chains() {
+    const int end = first_end_task(plan_);
     std::vector<int> successors(plan_.tasks.size(), 0);
     std::vector<int> next(plan_.tasks.size(), -1);
     for (int i : schedule_) {
-      if (i >= commit_) break;
+      if (i >= end) break;
       for (int d : deps_[at(i)]) {
         ++successors[at(d)];
         next[at(d)] = i;
@@ -100,10 +103,21 @@ class Streams {
     chain_.assign(plan_.tasks.size(), 1);
     for (auto it = schedule_.rbegin(); it != schedule_.rend(); ++it) {
       int i = *it;
-      if (i >= commit_) continue;
+      if (i >= end) continue;
       bool continues = successors[at(i)] == 1 && deps_[at(next[at(i)])].size() == 1 && !is_exchange_[at(next[at(i)])];
       if (continues) chain_[at(i)] = chain_[at(next[at(i)])] + 1;
     }
+  }
+
+  // Each commit follows all that stands before the first one, but for the copies that tell further devices how the step
+  // stands: such a copy concerns the commit of its device alone, which depends on it. So the commits of several devices
+  // run beside each other. The end of the step follows all of them.
+  int first_task_beside_commits() const {
+    auto first = std::find(schedule_.begin(), schedule_.end(), commit_);
+    auto copy = first;
+    while (copy != schedule_.begin() && plan_.tasks[at(*(copy - 1))].kind == TaskKind::copy) --copy;
+    const bool tells = copy != schedule_.begin() && is_last_of_all(plan_, plan_.tasks[at(*(copy - 1))]);
+    return tells ? *copy : *first;
   }
 
   static PerStream none() {
@@ -159,14 +173,16 @@ class Streams {
     auto wait_for = [&](int other, int upto) {
       if (must_wait(stream, other, upto)) task.after.push_back(other);
     };
+    // Waiting for a stream is waiting for all that it holds by then. The latest task is waited for first, because that
+    // is often enough.
     if (i >= commit_) {
-      // A commit follows all that stood before the first one. Waiting for a stream is waiting for all that it holds, so
-      // commits of several devices follow each other, too. The end of the step follows all of them.
       const PerStream& all = i == schedule_.back() ? tail_ : before_commit_;
-      for (int other = 0; other < used_; ++other) wait_for(other, all[at(other)]);
-    } else {
-      for (auto d = deps_[at(i)].rbegin(); d != deps_[at(i)].rend(); ++d) wait_for(stream_of_[at(*d)], *d);
+      std::vector<int> others(at(used_));
+      std::iota(others.begin(), others.end(), 0);
+      std::sort(others.begin(), others.end(), [&](int a, int b) { return all[at(a)] > all[at(b)]; });
+      for (int other : others) wait_for(other, all[at(other)]);
     }
+    for (auto d = deps_[at(i)].rbegin(); d != deps_[at(i)].rend(); ++d) wait_for(stream_of_[at(*d)], *d);
     tail_[at(stream)] = i;
     ++load_[at(stream)];
   }
@@ -186,7 +202,7 @@ class Streams {
   int exchange_stream_ = -1;
   std::vector<int> chain_, stream_of_, depth_;
   PerStream tail_ = none();
-  PerStream before_commit_ = none();  // the tails when the commit begins
+  PerStream before_commit_ = none();  // the tails that every commit follows
   PerStream load_{};
   // seen_[stream][other]: the last task of `other` that `stream` knows to be complete.
   std::vector<PerStream> seen_ = std::vector<PerStream>(kMaxStreams, none());
