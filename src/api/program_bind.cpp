@@ -46,7 +46,7 @@ const Plan& Program::Impl::plan() {
 }
 
 void Program::Impl::allocate_status(const Where& where) {
-  allocate("what steps report", kEndOthers, where, [&] {
+  allocate("what steps report", "", where, [&] {
     memory_.allocate_control();
     status_.allocate(&memory_.control()->block, running_calls_);
     runner_.allocate(memory_.control());
@@ -64,9 +64,8 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   a.sources.assign(graph_.nodes.size(), nullptr);
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.storage != Storage::input) continue;
-    a.sources[at(buffer.index)] =
-        allocate("an input (" + bytes_text(buffer.bytes) + ")", "use smaller shapes, or " + std::string(kEndOthers),
-                 where, [&] { return inputs_.address(buffer.index, buffer.bytes); });
+    a.sources[at(buffer.index)] = allocate("an input (" + bytes_text(buffer.bytes) + ")", "use smaller shapes", where,
+                                           [&] { return inputs_.address(buffer.index, buffer.bytes); });
   }
   for (const Variable& variable : plan.variables) a.variables.push_back(variables_.address(variable));
   callers_memory_.place_outputs(plan, a, where);
@@ -109,7 +108,7 @@ void Program::Impl::bind(const Where& where) {
   variables_.bring(plan(), status_.teller(), *this, where);
   const RunGate::Inside inside(variables_.gate());
   Addresses a = addresses(plan(), where);
-  allocate("the workspaces of its ops", "use smaller batches, or " + std::string(kEndOthers), where,
+  allocate("the workspaces of its ops", "use smaller batches", where,
            [&] { shapes_.bind(inputs_.shapes(), a, session_.devices()); });
   watch_host_ops();
   trim_shapes();

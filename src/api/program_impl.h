@@ -97,9 +97,9 @@ class Program::Impl final : private Allocator {
   void trim_shapes();
   bool give_up_memory(const std::string& problem) override;
   Error no_memory(const std::string& what, const std::string& remedy, const Where& where,
-                  const std::string& problem) override;
+                  const OutOfMemory& problem) override;
   std::string rooms_text(const MemoryReport& needs) const;
-  std::string movable_text();
+  std::string movable_text(int number);
   MemoryReport report();  // its workspaces are those of the ops prepared so far
 
   // Throws Error, having changed nothing, if the run cannot be.

@@ -76,13 +76,15 @@ std::string Program::Impl::rooms_text(const MemoryReport& needs) const {
   return text;
 }
 
-// Names the largest Variables of the target that could live on a further device; nothing where there is none.
-std::string Program::Impl::movable_text() {
-  if (!device().target().takes_further_devices || cuda_device_count() < 2) return "";
+// Names the largest Variables of the device with this number that could live on another one; nothing where there is
+// none.
+std::string Program::Impl::movable_text(int number) {
+  const bool is_target = number == 0;
+  if (is_target && (!device().target().takes_further_devices || cuda_device_count() < 2)) return "";
   const Plan& plan = this->plan();
   std::vector<const Variable*> movable;
   for (std::size_t i = 0; i < plan.variables.size(); ++i)
-    if (plan.variable_devices[i] == 0 && !plan.variables[i].data()->is_beside_another)
+    if (plan.variable_devices[i] == number && !plan.variables[i].data()->is_beside_another)
       movable.push_back(&plan.variables[i]);
   auto larger = [](const Variable* a, const Variable* b) { return a->type().bytes() > b->type().bytes(); };
   std::stable_sort(movable.begin(), movable.end(), larger);
@@ -90,14 +92,16 @@ std::string Program::Impl::movable_text() {
   for (std::size_t i = 0; i < std::min<std::size_t>(movable.size(), 3); ++i)
     text += (i ? ", \"" : "\"") + movable[i]->name() + "\" " + bytes_text(movable[i]->type().bytes());
   if (text.empty()) return "";
-  return ", or let Variables live on a further device, by the placement on_device(1); the largest are " + text;
+  return std::string(", or let Variables live on ") +
+         (is_target ? "a further device, by the placement on_device(1)" : "the target, by the placement on_device") +
+         "; the largest are " + text;
 }
 
 // Makes the error for a failed allocation. Its text lists the memory that the plan needs and the largest values.
 Error Program::Impl::no_memory(const std::string& what, const std::string& remedy, const Where& where,
-                               const std::string& problem) {
+                               const OutOfMemory& problem) {
   MemoryReport needs = report();
-  std::string text = "no room for " + what + ": " + problem + "; the program needs " +
+  std::string text = "no room for " + what + ": " + problem.problem() + "; the program needs " +
                      bytes_text(needs.device_bytes() + needs.further + needs.host_bytes()) +
                      ", its largest values are ";
   std::size_t count = std::min<std::size_t>(needs.largest.size(), 5);
@@ -107,8 +111,14 @@ Error Program::Impl::no_memory(const std::string& what, const std::string& remed
     text += (i ? ", " : "") + value.name + " " + to_string(value.type) + " " + bytes_text(value.bytes) +
             (place.empty() ? "" : " (" + place + ")");
   }
-  text += rooms_text(needs);
-  return Error("memory of " + to_string(device().target().id), where, text, remedy + movable_text(),
+  int number = 0;  // the device that is full; the host comes behind all devices
+  while (number < session_.count() && session_.device(number).target().id != problem.full()) ++number;
+  const bool is_host = number == session_.count();
+  const std::string machine = problem.full() == cpu() ? "this machine" : to_string(problem.full());
+  text += is_host ? "; it needs " + bytes_text(needs.host_bytes()) + " of host memory" : rooms_text(needs);
+  return Error("memory of " + (is_host ? "the host" : to_string(problem.full())), where, text,
+               remedy + (remedy.empty() ? "" : ", or ") + "end other programs on " + machine +
+                   (is_host ? "" : movable_text(number)),
                ErrorCode::out_of_memory);
 }
 

@@ -64,10 +64,9 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
   settle();
   require_own(input, "write", where);
   if (options.stream) begin_write(*options.stream, where);
-  bool is_reshaped = allocate(
-      "what was written (" + bytes_text(type.bytes()) + ")",
-      "write fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
-      where, [&] { return inputs_.write(input, type, data, shape_is_known, where); });
+  bool is_reshaped = allocate("what was written (" + bytes_text(type.bytes()) + ")",
+                              "write fewer slices at once and run fewer steps per launch, use smaller batches", where,
+                              [&] { return inputs_.write(input, type, data, shape_is_known, where); });
   finish_write(options);
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
@@ -84,10 +83,9 @@ void Program::Impl::write(const Staged& staged, const Where& where) {
   require_issuer("write", where);
   const RunGate::Inside inside(variables_.gate());
   settle();
-  const bool is_reshaped = allocate(
-      "staged slices",
-      "stage fewer slices at once and run fewer steps per launch, use smaller batches, or " + std::string(kEndOthers),
-      where, [&] { return inputs_.send(staged, where); });
+  const bool is_reshaped =
+      allocate("staged slices", "stage fewer slices at once and run fewer steps per launch, use smaller batches", where,
+               [&] { return inputs_.send(staged, where); });
   finish_write({});
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }

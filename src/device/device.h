@@ -40,8 +40,13 @@ using Memory = std::shared_ptr<void>;
 // An allocation failed. The message says what the device knows; the caller adds what the memory was for.
 class OutOfMemory : public Error {
  public:
-  OutOfMemory(std::string op, Where where, std::string problem, std::string remedy)
-      : Error(std::move(op), where, std::move(problem), std::move(remedy), ErrorCode::out_of_memory) {}
+  // `full`: the device whose memory does not suffice; cpu() for memory of the host, also of one that a GPU uses.
+  OutOfMemory(std::string op, DeviceId full, std::string problem, std::string remedy)
+      : Error(std::move(op), Where(), std::move(problem), std::move(remedy), ErrorCode::out_of_memory), full_(full) {}
+  DeviceId full() const { return full_; }
+
+ private:
+  DeviceId full_;
 };
 
 // Bytes that are allocated now. Shared with the memory, which may outlive its device and be freed by any thread.

@@ -413,24 +413,51 @@ TEST_F(PlacedVariables, AreCountedWhereTheyLive) {
   EXPECT_TRUE(contains(to_string(report), "2.0 KiB of Variables")) << to_string(report);
 }
 
-TEST_F(PlacedVariables, TheErrorForNoMemoryNamesDevicesAndVariables) {
+// Asks for more memory than there is, wherever it runs: its bodies never do.
+void no_body(const CpuArgs&) {}
+void no_cuda_body(CudaArgs&) {}
+const OpDef hungry{.name = "hungry",
+                   .infer = testing::infer_like_first,
+                   .prepare =
+                       [](const PrepareArgs&) {
+                         return Prepared{nullptr, std::size_t{1} << 60};
+                       },
+                   .bodies = {no_body, no_cuda_body}};
+
+TEST_F(PlacedVariables, TheErrorForNoMemoryNamesWhatIsFullAndTheVariablesThere) {
   auto message = [](Placement on) {
     Graph g;
-    const Value x = g.feed("x", f32, {1 << 24, 1 << 20});
-    Value sums = sum(tanh(x, on), {}, {}, on);
+    const Value more = sum(emit(hungry, {g.feed("x", f32, {64})}, {}, on)[0]);
     for (int size : {4, 1024, 2048, 512}) {
-      const Variable w("w" + std::to_string(size), Tensor(f32, {size}));
-      assign(w, w + sums);
+      const Variable here("w" + std::to_string(size), Tensor(f32, {size}));
+      const Variable there("there" + std::to_string(size), Tensor(f32, {size}), on_device(1));
+      assign(here, here + more);
+      assign(there, there + more);
     }
     return message_of([&] { compile(g, two()).bind(); });
   };
-  const std::string text = message(on_device);
-  EXPECT_TRUE(contains(text, "; cuda:0 needs ")) << text;
-  EXPECT_TRUE(contains(text, "; cuda:1 needs ")) << text;
-  EXPECT_TRUE(contains(text, " are free there")) << text;
-  EXPECT_TRUE(contains(text, "on_device(1); the largest are \"w2048\" 8.0 KiB, \"w1024\" 4.0 KiB, \"w512\" 2.0 KiB"))
-      << text;
-  EXPECT_FALSE(contains(text, "\"w4\"")) << text;
+  const std::string here = message(on_device), there = message(on_device(1)), host = message(on_cpu);
+  EXPECT_TRUE(contains(here, ": memory of cuda:0: no room for ")) << here;
+  EXPECT_TRUE(contains(there, ": memory of cuda:1: no room for ")) << there;
+  EXPECT_TRUE(contains(host, ": memory of the host: no room for ")) << host;
+  for (const std::string& text : {here, there}) {
+    EXPECT_TRUE(contains(text, "; cuda:0 needs ")) << text;
+    EXPECT_TRUE(contains(text, "; cuda:1 needs ")) << text;
+    EXPECT_TRUE(contains(text, " are free there")) << text;
+  }
+  EXPECT_TRUE(contains(here,
+                       "use smaller batches, or end other programs on cuda:0, or let Variables live on a further "
+                       "device, by the placement on_device(1); the largest are \"w2048\" 8.0 KiB, \"w1024\" 4.0 KiB, "
+                       "\"w512\" 2.0 KiB"))
+      << here;
+  EXPECT_TRUE(contains(there,
+                       "use smaller batches, or end other programs on cuda:1, or let Variables live on the target, by "
+                       "the placement on_device; the largest are \"there2048\" 8.0 KiB, \"there1024\" 4.0 KiB, "
+                       "\"there512\" 2.0 KiB"))
+      << there;
+  EXPECT_TRUE(contains(host, "of host memory; remedy: ")) << host;
+  EXPECT_TRUE(contains(host, "give these ops a CUDA body, or end other programs on this machine")) << host;
+  EXPECT_FALSE(contains(host, "let Variables live")) << host;
 }
 
 }  // namespace

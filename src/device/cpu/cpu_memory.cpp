@@ -15,7 +15,7 @@ namespace graphsink {
 namespace {
 
 [[noreturn]] void throw_out_of_memory(const std::string& problem) {
-  throw OutOfMemory("cpu", Where(), "out of memory: " + problem, "use smaller shapes or batches");
+  throw OutOfMemory("cpu", cpu(), "out of memory: " + problem, "use smaller shapes or batches");
 }
 
 // More than the machine has would end the process when it is touched, not now.
@@ -42,7 +42,7 @@ class CpuArena : public Arena {
       if (room > kPiece) munmap(base_ + kPiece, room - kPiece);
       return;
     }
-    throw OutOfMemory("arena", Where(), "no addresses are left for an arena", kRemedy);
+    throw OutOfMemory("arena", cpu(), "no addresses are left for an arena", kRemedy);
   }
   ~CpuArena() override {
     munmap(base_, reserved_);
@@ -92,7 +92,7 @@ class CpuArena : public Arena {
       }
       if (found != MAP_FAILED) munmap(found, wanted - reserved_);  // a kernel before 4.17 takes the address as a hint
     }
-    throw OutOfMemory("arena", Where(),
+    throw OutOfMemory("arena", cpu(),
                       "cannot grow from " + bytes_text(size_) + " to " + bytes_text(size) +
                           ": no addresses are left, or those behind it are taken",
                       kRemedy);

@@ -67,7 +67,8 @@ void throw_out_of_memory(Calls& calls, const char* what, std::size_t bytes) {
   cudaError_t code = cudaMemGetInfo(&free, &total);
   ++calls.counters.api_calls;
   if (code != cudaSuccess) log_failure(calls.log, "cudaMemGetInfo", cudaGetErrorName(code));
-  throw OutOfMemory(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
+  const DeviceId full = cuda(calls.device());
+  throw OutOfMemory(to_string(full), full,
                     std::string("out of memory: ") + what + " needs " + bytes_text(bytes) +
                         (code == cudaSuccess ? ", " + bytes_text(free) + " of " + bytes_text(total) + " are free" : ""),
                     "use smaller shapes or batches, or end other programs on this device");
@@ -93,7 +94,7 @@ Memory allocate_pinned(Calls& calls, std::size_t bytes) {
   cudaError_t code = cudaHostAlloc(&address, rounded_block(bytes), cudaHostAllocMapped | cudaHostAllocPortable);
   if (code == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw OutOfMemory(to_string(DeviceId{DeviceKind::cuda, calls.device()}), Where(),
+    throw OutOfMemory(to_string(cuda(calls.device())), cpu(),
                       "out of memory: cudaHostAlloc cannot pin " + bytes_text(bytes) + " of host memory",
                       "use smaller shapes or batches, or end other programs on this machine");
   }

@@ -11,7 +11,8 @@ namespace graphsink {
 class Allocator {
  public:
   // Returns what `make` returns. If there is no memory for it, calls `make` once more after memory was given up
-  // elsewhere; if there is still none, throws an Error that names `what`, which is a noun phrase, and `remedy`.
+  // elsewhere; if there is still none, throws an Error that names `what`, which is a noun phrase, and `remedy`, which
+  // says how to need less of it, if there is a way.
   template <class Make>
   auto allocate(const std::string& what, const std::string& remedy, const Where& where, Make&& make) {
     try {
@@ -22,9 +23,9 @@ class Allocator {
         return make();
       }
     } catch (const OutOfMemory& e) {
-      throw no_memory(what, remedy, where, e.problem());
+      throw no_memory(what, remedy, where, e);
     } catch (const std::bad_alloc&) {
-      throw no_memory(what, remedy, where, "the host is out of memory");
+      throw no_memory(what, remedy, where, OutOfMemory("cpu", cpu(), "the host is out of memory", ""));
     }
   }
 
@@ -35,10 +36,7 @@ class Allocator {
   // Frees what can be made again, because of `problem`. Returns false if there is nothing of that kind.
   virtual bool give_up_memory(const std::string& problem) = 0;
   virtual Error no_memory(const std::string& what, const std::string& remedy, const Where& where,
-                          const std::string& problem) = 0;
+                          const OutOfMemory& problem) = 0;
 };
-
-// The remedy for most allocations.
-constexpr const char* kEndOthers = "end other programs on this device";
 
 }  // namespace graphsink

@@ -20,8 +20,7 @@ void ProgramMemory::upload_constants(const Plan& plan, Allocator& allocator, con
     if (buffer.storage != Storage::constant || constants_.contains(key)) continue;
     const Tensor& tensor = *graph_.nodes[at(buffer.index)].attrs.as<ConstantAttrs>().tensor;
     Device& device = session_.device(buffer.device);
-    Memory memory = allocator.allocate("a constant (" + bytes_text(tensor.bytes()) + ")",
-                                       "make it smaller, or " + std::string(kEndOthers), where,
+    Memory memory = allocator.allocate("a constant (" + bytes_text(tensor.bytes()) + ")", "make it smaller", where,
                                        [&] { return device.allocate(tensor.bytes()); });
     device.upload(session_.stream(buffer.device), memory.get(), tensor.data(), tensor.bytes());
     constants_[key] = memory;
@@ -32,7 +31,7 @@ Memory ProgramMemory::invariant_copies(const PlanDevice& needs, int number, Allo
   if (needs.invariant_bytes == 0) return nullptr;
   return allocator.allocate("copies on " + to_string(needs.target.id) + " of what no step changes (" +
                                 bytes_text(needs.invariant_bytes) + ")",
-                            "place fewer ops there, or end other programs on it", where,
+                            "place fewer ops there", where,
                             [&] { return session_.device(number).allocate(needs.invariant_bytes); });
 }
 
@@ -42,7 +41,7 @@ DeviceAddresses ProgramMemory::further_addresses(const PlanDevice& needs, int nu
   std::string name = to_string(needs.target.id);
   DeviceAddresses a;
   allocator.allocate("the arena of " + name + " (" + bytes_text(needs.arena_bytes) + ")",
-                     "use smaller batches, or place fewer ops there", where,
+                     "use smaller batches, place fewer ops there", where,
                      [&] { memory.arena->grow(needs.arena_bytes); });
   a.arena = memory.arena->base();
   a.block = static_cast<StepState*>(memory.block.get());
@@ -55,7 +54,7 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
   const std::size_t arena_bytes = plan.devices[0].arena_bytes;
   Addresses a;
   allocator.allocate("the arena (" + bytes_text(arena_bytes) + ")",
-                     "use smaller batches, f16 or bf16 for the largest values, or " + std::string(kEndOthers), where,
+                     "use smaller batches, f16 or bf16 for the largest values", where,
                      [&] { arena.grow(arena_bytes); });
   a.devices.push_back({arena.base(), &control()->block, invariant_copies(plan.devices[0], 0, allocator, where)});
   for (int number = 1; number < session_.count(); ++number)
@@ -63,13 +62,13 @@ Addresses ProgramMemory::addresses(const Plan& plan, const PlanFacts& facts, All
   DeviceMemory& target = session_.device();
   if (std::size_t bytes = host_arena_bytes(plan, facts); bytes > 0) {
     a.host_arena = allocator.allocate("the values and workspaces of ops on the host (" + bytes_text(bytes) + ")",
-                                      "use smaller batches, or give these ops a CUDA body", where,
+                                      "use smaller batches, give these ops a CUDA body", where,
                                       [&] { return target.allocate_host(bytes); });
   }
   if (std::size_t invariant = plan.host_invariant_bytes; invariant > 0) {
     a.host_invariant = allocator.allocate("copies on the host of what no step changes (" + bytes_text(invariant) + ")",
-                                          "give the ops that read them a CUDA body, or " + std::string(kEndOthers),
-                                          where, [&] { return target.allocate_host(invariant); });
+                                          "give the ops that read them a CUDA body", where,
+                                          [&] { return target.allocate_host(invariant); });
   }
   a.feed_table = control()->feeds.rings;
   a.feed_strides = control()->feeds.strides;

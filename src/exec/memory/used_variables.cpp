@@ -60,8 +60,8 @@ void UsedVariables::bring(const Plan& plan, const std::weak_ptr<VariableWriter>&
     const std::string there = device == 0 ? "" : " on " + to_string(session_.device(device).target().id);
     auto home =
         allocator.allocate("Variable \"" + variable.name() + "\" (" + bytes_text(variable.type().bytes()) + ")" + there,
-                           "use a smaller model, an optimizer with less state (sgd), or " + std::string(kEndOthers),
-                           where, [&] { return home_of(variable, transfer(device), gate_, where); });
+                           "use a smaller model, an optimizer with less state (sgd)", where,
+                           [&] { return home_of(variable, transfer(device), gate_, where); });
     variables_[variable.data().get()] = {variable, home, plan.variable_written[i]};
     if (plan.variable_written[i]) add_writer(variable, writer);
     gate_->touch();  // makes the next run call take() for this Variable

@@ -11,10 +11,9 @@ namespace graphsink {
 
 void Records::allocate(const Plan& plan, DeviceMemory& device, Allocator& allocator, const Where& where) {
   std::size_t bytes = ring_bytes(plan);
-  memory_ =
-      allocator.allocate("the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
-                         "give record() a smaller capacity, record fewer values, or " + std::string(kEndOthers), where,
-                         [&] { return device.allocate_host(bytes); });
+  memory_ = allocator.allocate(
+      "the rings of " + count_text(plan.records.size(), "record") + " (" + bytes_text(bytes) + ")",
+      "give record() a smaller capacity, record fewer values", where, [&] { return device.allocate_host(bytes); });
   auto* ring = static_cast<double*>(memory_.get());
   for (const PlanRecord& record : plan.records) {
     const std::int64_t elements = record.type.shape.size();
