@@ -316,7 +316,8 @@ int main(int argc, char** argv) {
   for (const char* other : {"--no-fuse", "--programmatic-launch", "--profile", "--explain", "--export"})
     ranks->excludes(app.get_option(other));
   app.add_flag("--nccl", options.nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
-      ->needs(ranks);
+      ->needs(ranks)
+      ->excludes("--device");
   app.add_option("--bucket", options.bucket_bytes, "with --ranks: bytes of gradients that are exchanged at once")
       ->needs(ranks)
       ->check(cli::whole_number(1, std::int64_t{1} << 40))

@@ -11,6 +11,7 @@
 #include "profiling/machine.h"
 #include "profiling/report_file.h"
 #include "samples/cli.h"
+#include "samples/rank_device.h"
 
 namespace graphsink::bench {
 namespace {
@@ -46,10 +47,9 @@ class RanksBench {
   explicit RanksBench(const RanksOptions& options)
       : options_(options),
         comm_(options.nccl ? nccl_world() : world()),
-        device_(options.nccl ? cuda(std::max(comm_.device(), 0)) : cli::device_of(options.device)),
+        device_(cli::device_of_rank(options.device, comm_)),
         mode_(cli::mode_of(options.mode)),
         threads_(options.threads) {
-    if (!options.nccl && device_.kind == DeviceKind::cuda) device_ = cuda(comm_.rank() % cuda_device_count());
     if (threads_ == 0) threads_ = cores_of_a_rank();
   }
 

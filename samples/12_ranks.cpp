@@ -28,7 +28,9 @@ int main(int argc, char** argv) try {
   gs::apply(gs::AdamwOptions{.lr = 2e-3}, {w1, w2}, gs::average(gs::grad(loss, {w1, w2}), comm));
   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
 
-  const gs::DeviceId any = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu();
+  // Ranks of one machine take one of its GPUs after the other.
+  const int gpus = gs::cuda_device_count();
+  const gs::DeviceId any = gpus > 0 ? gs::cuda(comm.rank() % gpus) : gs::cpu();
   gs::Program program = gs::compile(g, {.target = has_gpus ? gs::cuda(comm.device()) : any});
   const gs::Digits digits = gs::seeded_digits(4096, 7);
   gs::Loader loader(program, gs::tensor_source({{"image", digits.images}, {"label", digits.labels}}),

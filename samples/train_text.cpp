@@ -2,6 +2,7 @@
 // evaluation and continuation are three programs on the same Variables. The continuation is a loop in one launch.
 //
 //   mpirun -n 4 train_text --ranks --model gpt     # four processes train one model, each on a quarter of every batch
+//   mpirun -n 4 train_text --ranks --nccl          # each on a GPU of its own, between which NCCL moves the gradients
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #ifdef GRAPHSINK_RANKS
 #include "graphsink/ranks.h"
+#include "samples/rank_device.h"
 #endif
 
 namespace gs = graphsink;
@@ -30,7 +32,7 @@ struct Options : cli::TrainingOptions {
   std::int64_t evaluate_on = 8192;
   std::int64_t decay_steps = -1;
   double dropout = 0;
-  bool is_shared = false, is_sharded = false;
+  bool is_shared = false, is_sharded = false, uses_nccl = false;
   Options() { steps = 3000; }
 };
 
@@ -65,15 +67,31 @@ void read_saved_options(Options& options) {
 }
 
 #ifdef GRAPHSINK_RANKS
+// The numbers of all ranks, in their order.
+std::vector<std::int64_t> of_all_ranks(std::int64_t mine, const gs::Comm& comm) {
+  gs::Tensor number(gs::i64, {1});
+  number.as<std::int64_t>()[0] = mine;
+  gs::Eager eager;
+  const gs::Tensor all = gs::Eager::read(gs::all_gather(eager.tensor(number), comm));
+  const auto numbers = all.as<std::int64_t>();
+  return {numbers.begin(), numbers.end()};
+}
+
+// Such as "2 ranks on cuda:0, cuda:1".
+std::string names_of_devices(gs::DeviceId mine, const gs::Comm& comm) {
+  std::string names = std::to_string(comm.size()) + " ranks on";
+  for (const std::int64_t gpu : of_all_ranks(mine.kind == gs::DeviceKind::cuda ? mine.index : -1, comm))
+    names += (names.ends_with("on") ? " " : ", ") + to_string(gpu < 0 ? gs::cpu() : gs::cuda(static_cast<int>(gpu)));
+  return names;
+}
+
 // Throws Error on all ranks if they do not see the same newest file of the folder, as when it is not on all machines.
 void expect_same_file(const gs::Comm& comm, const std::filesystem::path& folder) {
   const std::filesystem::path newest = gs::newest_checkpoint(folder);
-  gs::Tensor steps(gs::i64, {1});
-  steps.as<std::int64_t>()[0] = newest.empty() ? -1 : gs::read_checkpoint_metadata(newest).number("step");
-  gs::Eager eager;
-  const gs::Tensor all = gs::Eager::read(gs::all_gather(eager.tensor(steps), comm));
-  for (int rank = 1; rank < comm.size(); ++rank)
-    if (all.at(rank) != all.at(0))
+  const std::int64_t step = newest.empty() ? -1 : gs::read_checkpoint_metadata(newest).number("step");
+  const std::vector<std::int64_t> steps = of_all_ranks(step, comm);
+  for (std::size_t rank = 1; rank < steps.size(); ++rank)
+    if (steps[rank] != steps[0])
       throw gs::Error("train_text", gs::Where(),
                       "rank 0 and rank " + std::to_string(rank) + " see different files in " + folder.string(),
                       "give --save a folder that all machines share");
@@ -112,6 +130,7 @@ gs::OrderOptions share(const gs::Comm& comm, bool is_sharded, models::TextTraini
 
 int train(Options options) {
   gs::DeviceId device = cli::device_of(options.device);
+  std::string place = to_string(device);
   gs::TrainOptions train_options = cli::train_options(options);
   if (options.decay_steps < 0) options.decay_steps = options.steps;
   if (!options.save.empty()) read_saved_options(options);
@@ -126,7 +145,9 @@ int train(Options options) {
 #ifdef GRAPHSINK_RANKS
   std::optional<gs::Comm> comm;
   if (options.is_shared) {
-    comm = gs::world();
+    comm = options.uses_nccl ? gs::nccl_world() : gs::world();
+    device = cli::device_of_rank(options.device, *comm);
+    place = names_of_devices(device, *comm);
     order = share(*comm, options.is_sharded, training, train_options);
   }
 #endif
@@ -145,8 +166,7 @@ int train(Options options) {
   if (is_first) std::cout << program.explain() << std::flush;
   if (is_first)
     std::printf("training on %s (%zu characters, %zu different), %s, %s\n", data.source.name.c_str(),
-                data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(),
-                to_string(device).c_str());
+                data.text->tokens.size(), data.text->vocabulary.size(), options.mode.c_str(), place.c_str());
 
   // Windows from all places of the text, in another random order in every epoch.
   const auto windows = models::training_windows(text_model, data.text);
@@ -188,6 +208,9 @@ int main(int argc, char** argv) {
 #ifdef GRAPHSINK_RANKS
   app.add_flag("--ranks", options.is_shared,
                "train one model with all processes that were started with this one, by mpirun, torchrun or srun");
+  app.add_flag("--nccl", options.uses_nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
+      ->needs("--ranks")
+      ->excludes("--device");
   app.add_flag("--sharded", options.is_sharded, "with --ranks: divide the state of the optimizer among the processes")
       ->needs("--ranks");
 #endif

@@ -30,7 +30,8 @@ def train(x: gs.Value = gs.feed(gs.f32, batch, 784), t: gs.Value = gs.feed(gs.i3
     return {"loss": ranks.all_reduce(loss, comm, reduction=ranks.Reduction.mean), "norm": optimizer.gradient_norm}
 
 
-any_device = gs.cuda(0) if gs.cuda.is_available() else gs.cpu()
+gpus = gs.cuda_device_count()
+any_device = gs.cuda(comm.rank % gpus) if gpus else gs.cpu()  # ranks of one machine take one of its GPUs after the other
 step = train.compile(target=gs.cuda(comm.device) if options.nccl else any_device)
 random = np.random.default_rng(0)
 labels = random.integers(0, 10, 6400, dtype=np.int32)
