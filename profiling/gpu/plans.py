@@ -121,6 +121,7 @@ def several_ranks() -> list[Item]:
         item("ranks_machine", ranks.ranks_machine, alone=True),
         item("ranks_alone", ranks.alone, alone=True),
         item("ranks_samples", ranks.samples, alone=True),
+        item("ranks_training", ranks.training, alone=True),
         item("ranks_tests_nccl", ranks.tests, 2, True, least=40, alone=True),
         item("ranks_scaling_nccl", ranks.scaling, True, least=40, alone=True),
         item("ranks_overlap_cupti", ranks.overlap, "cupti", least=20, alone=True),

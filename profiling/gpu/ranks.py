@@ -144,17 +144,44 @@ def mistakes(session: Session) -> None:
     session.say_end_of(ended.text, 3 if ended.passed else 30)
 
 
+def ways(session: Session) -> dict[str, list[str]]:
+    """What moves values between two ranks, and the flags for it: MPI and, where each rank has a GPU, NCCL."""
+    return {"mpi": [], "nccl": ["--nccl"]} if find_nccl(session) and len(counts(session)) > 1 else {"mpi": []}
+
+
 def samples(session: Session) -> None:
     """Must train, with MPI and, where each rank has a GPU, with NCCL."""
     need_ranks(session, "12_ranks")
-    ways: list[list] = [[], ["--nccl"]] if find_nccl(session) and len(counts(session)) > 1 else [[]]
-    for way in ways:
-        ended = start(session, "12_ranks" + "".join(way), 60, 2, [session.bin / "12_ranks", *way])
+    for flags in ways(session).values():
+        ended = start(session, "12_ranks" + "".join(flags), 60, 2, [session.bin / "12_ranks", *flags])
         session.say_end_of(ended.text, 2 if ended.passed else 10)
-    steps = 4 if session.is_emulated else 100
-    ended = start(session, "train_text-ranks", 90, 2, [session.bin / "train_text", "--ranks", "--model", "charmlp", "--device", "cuda:0", "--steps", steps,
-                                                       "--steps-per-launch", 1, "--evaluate-on", 64])
-    session.say_end_of(ended.text, 2 if ended.passed else 10)
+
+
+LOSS_BOUND = 1e-3  # between ways to add up the gradients, which have other orders
+
+
+def training(session: Session) -> None:
+    """Must show equal losses, whether gradients cross the host or, where each rank has a GPU, NCCL moves them, and with NCCL
+    several steps in a launch. Each rank sees all GPUs, and takes its own."""
+    need_ranks(session, "train_text")
+    found = {}
+    for way, flags in ways(session).items():
+        file = session.logs / f"ranks-training-{way}.jsonl"
+        command = [session.bin / "train_text", "--ranks", *flags, "--steps", 18 if session.is_emulated else 100, "--evaluate-on", 64, "--metrics", file]
+        ended = start(session, f"ranks-training-{way}", 90, 2, command, env=environment(session) | {"GPUS": "0"})
+        told = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        losses = [line["loss"] for line in told if "loss" in line]
+        if not ended.passed or not losses:
+            session.say_end_of(ended.text)
+            continue
+        devices = re.search(r"ranks on (.+)", ended.text)
+        found[way] = {"devices": devices[1] if devices else "", "unrolled": "steps a launch, unrolled" in ended.text, "losses": losses}
+        session.say(f"    {way}: ranks on {found[way]['devices']}, loss {losses[0]:.4f} -> {losses[-1]:.4f}")
+    session.keep("ranks-training", found)
+    if "nccl" in found and not found["nccl"]["unrolled"]:
+        session.problems.append("ranks-training: with NCCL each step is a launch")
+    if len(found) == 2 and max(abs(a - b) for a, b in zip(found["mpi"]["losses"], found["nccl"]["losses"])) > LOSS_BOUND:
+        session.problems.append("ranks-training: other losses with NCCL")
 
 
 # --- times

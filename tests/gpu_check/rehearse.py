@@ -182,6 +182,9 @@ def rehearse_ranks():
     expect(call("ranks", "ranks") == 0, "ranks failed")
     results = read("ranks", "results.json")
     expect(any(row["kernels_beside"] > 0 for row in results.get("overlap-cupti", [])), "ranks: nothing ran beside a collective")
+    training = results.get("ranks-training", {})
+    expect({way: (len(told["losses"]), told["unrolled"]) for way, told in training.items()} == {"mpi": (18, False), "nccl": (18, True)},
+           f"ranks: of train_text there is {training}")
     for way in ("nccl", "mpi"):
         rows = results.get(f"ranks-{way}", {"rows": []})["rows"]
         expect([(row["ranks"], row["workload"]) for row in rows] == [(n, w) for n in (1, 2) for w in ("mlp", "gpt")], f"ranks: by {way} there are {rows}")

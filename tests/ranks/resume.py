@@ -2,7 +2,8 @@
 """A training of several ranks that is killed goes on from its files: with as many ranks to the same bits, with fewer
 ranks nearly so. Once with one file for all, and once with the state of the optimizer divided among the ranks.
 
-usage: resume.py TRAIN_TEXT MPIRUN [MPIRUN_ARGUMENT...]
+usage: resume.py TRAIN_TEXT WAY STARTER [STARTER_ARGUMENT...]
+WAY: cpu, or nccl, for GPUs between which NCCL moves the gradients. STARTER: mpirun or start.py.
 """
 
 import array
@@ -22,16 +23,20 @@ STEPS, EVERY, RANKS = 48, 4, 4
 BOUND = 1e-3  # of a parameter, between 4 and 2 ranks, which add up in another order
 
 
+WAYS = {"cpu": ["--device", "cpu"], "nccl": ["--nccl"]}
+
+
 def start(ranks, folder, flags):
-    options = f"--ranks --device cpu --steps {STEPS} --save-every {EVERY} --evaluate-on 200 --steps-per-launch 2".split()
-    command = [*MPIRUN, str(ranks), TRAIN_TEXT, *options, *flags, "--save", folder]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    options = f"--ranks --steps {STEPS} --save-every {EVERY} --evaluate-on 200 --steps-per-launch 2".split()
+    command = [*STARTER, str(ranks), TRAIN_TEXT, *options, *WAYS[WAY], *flags, "--save", folder]
+    environment = {**os.environ, "GRAPHSINK_NCCL": str(pathlib.Path(TRAIN_TEXT).with_name("libnccl_standin.so"))}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def train(ranks, folder, flags):
-    with start(ranks, folder, flags) as mpirun:
-        output, _ = mpirun.communicate()
-    if mpirun.returncode:
+    with start(ranks, folder, flags) as starter:
+        output, _ = starter.communicate()
+    if starter.returncode:
         raise AssertionError(output)
     return output
 
@@ -46,34 +51,37 @@ def steps_of(folder, flags):
 
 
 def children_of(parent):
-    """The processes that mpirun has started as ranks."""
+    """The ranks that a starter has started, and that have not ended."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             name, rest = path.read_text(encoding="utf-8").split("(", 1)[1].rsplit(")", 1)
         except OSError:  # it has ended
             continue
-        if name == "train_text" and int(rest.split()[1]) == parent:
+        state, its_parent, *_ = rest.split()
+        if name == "train_text" and state != "Z" and int(its_parent) == parent:
             found.append(int(path.parent.name))
     return found
 
 
 def train_and_kill(folder, flags, after):
     """Kills one of the ranks as soon as there is a file of so many steps, while the training goes on."""
-    with start(RANKS, folder, flags) as mpirun:
-        while mpirun.poll() is None and not any(steps >= after for steps in steps_of(folder, flags)):
+    with start(RANKS, folder, flags) as starter:
+        while starter.poll() is None and not any(steps >= after for steps in steps_of(folder, flags)):
             os.sched_yield()
-        ranks = children_of(mpirun.pid)
+        ranks = children_of(starter.pid)
         if ranks:
             try:
                 os.kill(random.choice(ranks), signal.SIGKILL)
+                if STARTER[-1].endswith("start.py"):
+                    starter.terminate()  # which ends the others, as mpirun and torchrun do without being told
             except ProcessLookupError:
                 pass  # it has ended
         try:
-            mpirun.communicate(timeout=60)
+            starter.communicate(timeout=60)
         except subprocess.TimeoutExpired:  # mpirun may hang in its own end when a rank was killed
-            mpirun.kill()
-    return mpirun.returncode != 0
+            starter.kill()
+    return starter.returncode != 0
 
 
 def parameters(file):
@@ -122,7 +130,7 @@ class Resume(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 4 or sys.argv[2] not in WAYS:
         sys.exit(__doc__)
-    TRAIN_TEXT, *MPIRUN = sys.argv[1:]
+    TRAIN_TEXT, WAY, *STARTER = sys.argv[1:]
     unittest.main(argv=sys.argv[:1])
