@@ -54,6 +54,14 @@ bool note_graph(Rank& rank, cudaGraph_t graph) {
   return cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess;
 }
 
+// Whether a call for this stream would go into another capture than those before, which has not ended.
+bool is_in_another_capture(Rank& rank, cudaStream_t stream) {
+  const auto before = rank.capture.lock();
+  if (before && before != stream->capture && !before->ended) return true;
+  rank.capture = stream->capture;
+  return false;
+}
+
 void wait_for_graphs(const Rank& rank) {
   while (rank.graphs > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -66,6 +74,9 @@ NcclResult launch(NcclHandle* comm, cudaStream_t stream, Call call, const Operan
   call.is_captured = status == cudaStreamCaptureStatusActive ? 1 : 0;
   if (graph != nullptr && graph->owner != nullptr && graph->owner->type == cudaGraphNodeTypeConditional)
     return refuse(comm, NcclResult::invalid_usage, "the body of a conditional node may not hold a collective");
+  if (graph != nullptr && is_in_another_capture(rank_of(comm), stream))
+    return refuse(comm, NcclResult::invalid_usage,
+                  "another capture that has not ended holds calls of the communicator");
   if (graph != nullptr && !note_graph(rank_of(comm), graph))
     return refuse(comm, NcclResult::system_error, "no user object for the graph");
   std::vector<const void*> addresses(std::begin(operands.in), std::end(operands.in));

@@ -1,8 +1,9 @@
 // The stand-in for NCCL on the software CUDA device: processes of one machine exchange values by POSIX shared memory.
 // Each call is one kernel. As with NCCL all ranks must make the same calls in the same order, captured on all of them
 // or on none, and not in the body of a conditional node; ranks that do not, hang, after a line on stderr, until
-// ncclCommAbort(). That call and ncclCommDestroy() wait until no graph holds calls of the communicator. A sum is added
-// up in the order of the ranks, in f32 for 16-bit floats. Two ranks may share a device.
+// ncclCommAbort(). That call and ncclCommDestroy() wait until no graph holds calls of the communicator. Its calls go
+// into one capture at a time: as long as that has not ended, those in another one are refused. A sum is added up in the
+// order of the ranks, in f32 for 16-bit floats. Two ranks may share a device.
 //
 // Environment: GS_NCCL_FAIL names a function whose calls return ncclSystemError; with GS_NCCL_STALL collectives do not
 // end; with GS_NCCL_SLOW_US each begins so many microseconds later; with GS_NCCL_BESIDE each lets as many other
@@ -18,6 +19,10 @@
 #include <string>
 
 #include "ranks/nccl_api.h"
+
+namespace emu {
+struct Capture;
+}
 
 namespace nccl_standin {
 
@@ -64,7 +69,8 @@ struct Rank {
   int ranks = 0;
   int rank = 0;
   std::atomic<bool> is_aborted = false;
-  std::atomic<int> graphs = 0;  // that hold its calls
+  std::atomic<int> graphs = 0;                // that hold its calls
+  std::weak_ptr<const emu::Capture> capture;  // that holds its last captured call
   std::string last_error;
 
   // Returns when all ranks have called it; false: the communicator was aborted meanwhile.

@@ -100,6 +100,31 @@ TEST_F(NcclAlone, SendsToItself) {
   });
 }
 
+#ifdef GRAPHSINK_EMULATED
+
+// What the library must not do, and the stand-in refuses, though some versions of NCCL let it pass.
+TEST_F(NcclAlone, OneCaptureAtATimeHoldsCalls) {
+  cudaStream_t other = nullptr;
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+  const auto gather = [&](cudaStream_t stream) {
+    return nccl_->all_gather(in_, out_, kCount, NcclType::f32, comm_->handle(), stream);
+  };
+  for (cudaStream_t stream : {stream_, other})
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(gather(stream_), NcclResult::success);
+  EXPECT_EQ(gather(other), NcclResult::invalid_usage);
+  EXPECT_EQ(gather(stream_), NcclResult::success);
+  EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(gather(other), NcclResult::success) << "the first capture has ended";
+  EXPECT_EQ(cudaStreamEndCapture(other, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+}
+
+#endif
+
 }  // namespace nccl_alone_test
 }  // namespace graphsink::testing
 #endif
