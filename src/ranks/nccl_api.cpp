@@ -73,6 +73,12 @@ const NcclApi& NcclApi::find(std::string& problem) {
   return found.first;
 }
 
+// NCCL's default of graph_usage_mode lets graphs and calls outside of graphs overlap on a communicator, and is left as
+// it is. The other values forbid a call while a launch that uses the communicator is under way, even on the same
+// stream. The host does not wait between them: the first steps for a set of input shapes are issued op by op behind the
+// launches of another one, and so are steps of interactive modes. The steps of enqueue() are not ordered with those of
+// run() either. The default adds nodes that wait for events, which only the bodies of conditional nodes may not hold,
+// and collectives do not stand there anyway.
 NcclConfig config_of(const NcclApi& nccl) {
   NcclConfig config;
   config.blocking = 1;
