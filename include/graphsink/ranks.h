@@ -137,9 +137,11 @@ struct NcclOptions {
 //
 // With such a Comm, whether a step is captured must be the same on all ranks: they run in the same modes (automatic is
 // sink), meet new shapes of inputs in the same steps, and what fails is reported by sync() and by what waits for steps.
-// They run as many steps in each run(): where one is about to capture a launch of another number of steps, all throw
-// Error, and where only one has to capture, it waits until its patience ends.
-// The order in which a sum is added up is that of NCCL.
+// They run as many steps in each run(). The first run() of a program in a mode waits for the other ranks, as does one
+// that captures. Where another one is about to run in another mode for the first time, or to capture a launch of
+// another number of steps, all throw Error, and issue nothing of it. Where only one of them has anything new to do, it
+// waits until its patience ends; the Error says then in which mode, and with which shapes, each rank runs. The order in
+// which a sum is added up is that of NCCL.
 Comm nccl_world(const NcclOptions& options = {}, Where where = Where::current());
 // A group of this process alone. Collectives add no nodes to the graph then, so that its plan is that of a
 // program without ranks.

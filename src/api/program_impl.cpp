@@ -260,7 +260,7 @@ void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, O
   ShapeEntry& entry = *shapes_.current();
   require_ranks();
   if (mode == automatic && exchanges_on_device_) mode = sink;
-  if (mode == split_sink && entry.bound.islands_of(split_sink).empty()) mode = sink;
+  tell_watch(entry, mode);
   const HostWatch::Wait waits(watch());
   try {
     if (options_.guards.poison) poison(entry, memory_, session_);
@@ -277,6 +277,20 @@ void Program::Impl::issue_run(Mode mode, std::int64_t first, std::int64_t end, O
     variables_.set_broken(e);
     throw;
   }
+}
+
+void Program::Impl::tell_watch(const ShapeEntry& entry, Mode mode) {
+  if (!watch_ || !entry.ranks) return;
+  const std::pair<const RankWait*, Mode> run(entry.ranks.get(), mode);
+  if (std::exchange(told_run_, run) == run) return;
+  std::string how = "in mode " + std::string(to_string(mode));
+  const char* before = " with ";
+  for (const auto& [node, shape] : inputs_.shapes()) {
+    const auto& input = graph_.nodes[at(node)].attrs.as<InputAttrs>();
+    if (input.is_result_size || input.size_of >= 0) continue;  // which are not of the user
+    how += std::exchange(before, ", ") + input.name + " " + to_string(TensorType{input.dtype, shape});
+  }
+  watch_->set_run(entry.ranks, std::move(how));
 }
 
 void Program::Impl::refresh_invariant_copies() {

@@ -123,6 +123,8 @@ class Program::Impl final : private Allocator {
   // Ends a write: the next launch of a graph of the caller's, which is not ordered with the program's stream, finds all
   // that the host has given to that stream.
   void finish_write(const WriteOptions& options);
+  // Tells the watch how the program runs, for its message if a wait for other ranks is given up.
+  void tell_watch(const ShapeEntry& entry, Mode mode);
   void refresh_invariant_copies();
   // Runs steps [first, end of the run) and returns that end. If a step has found that a result has another size than
   // was planned for, selects a plan for that size and returns the number of that step, from which to go on.
@@ -168,6 +170,7 @@ class Program::Impl final : private Allocator {
   std::optional<HostWatch> watch_;             // once a plan has ops on the host or loops; gone before what it looks at
   bool is_in_callers_graph_ = false;           // a step was captured by enqueue()
   bool is_unsettled_ = false;  // issuing failed half-way: streams may be busy that stream() does not wait for
+  std::pair<const RankWait*, Mode> told_run_{nullptr, automatic};  // the last one of tell_watch()
 };
 
 }  // namespace graphsink

@@ -29,7 +29,7 @@ bool Program::Impl::poll(const Where& where) {
   // Before the first run, only uploads of initial values are under way.
   if (!is_done && runner_.launches().pushed() > 0) {
     if (!rank_wait_ || !watch_ || !watch_->has_asked_too_long()) return false;
-    rank_wait_->give_up();
+    watch_->give_up();
     sync(where);  // throws Error
   }
   require_ranks();

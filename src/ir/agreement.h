@@ -58,18 +58,25 @@ struct AgreeOp : OpDef {
   std::shared_ptr<const RankTurns> (*turns)(const Agreement& agreement, const Where& where) = nullptr;
 };
 
+// The other ranks hear what a rank is about to do, such as "run in mode sink for the first time", and a number.
+struct RankVote {
+  std::string doing;
+  std::int64_t number = 0;
+};
+
 // The other ranks, for the program that exchanges values with them on a device: Prepared::data of the node of
 // OpTraits::agree there, as a pointer to this.
 class RankWait {
  public:
   virtual ~RankWait() = default;
-  // Exchanges texts about captures: returns those of all ranks, in their order. All of them call it as often. Waits for
-  // them. Throws Error if one does not come.
-  virtual std::vector<std::string> about_capture(const std::string& mine) const = 0;
+  // Returns the votes of all ranks, in their order. All of them call it as often. Waits for them. Throws Error if one
+  // does not come.
+  virtual std::vector<RankVote> votes(const RankVote& mine) const = 0;
   // How long a step waits for the other ranks.
   virtual std::chrono::nanoseconds patience() const = 0;
   // For a thread that sees that a step has not ended in time. Its collectives end, with anything as their results.
-  virtual void give_up() const = 0;
+  // `run`: how the program runs, for people, such as "in mode sink".
+  virtual void give_up(const std::string& run) const = 0;
   // In host memory that the device can read: not 0 once give_up() was called, before the collectives end.
   virtual const std::uint32_t* given_up() const = 0;
   // Throws Error if a wait was given up: nobody knows what the other ranks have received.

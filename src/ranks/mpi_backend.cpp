@@ -116,7 +116,7 @@ class LastWords {
 
  private:
   struct Other {
-    char words[240] = {};
+    char words[480] = {};
     MPI_Request received = MPI_REQUEST_NULL, sent = MPI_REQUEST_NULL;
   };
 

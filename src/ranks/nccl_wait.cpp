@@ -23,17 +23,23 @@ class NcclWait : public RankWait {
     if (more > 0) step_ += " and " + std::to_string(more) + (more == 1 ? " further one" : " further ones");
   }
 
-  std::vector<std::string> about_capture(const std::string& mine) const override {
-    return all_.all_texts(mine, {"capture", first().where, nullptr, true});
+  // A vote is sent as its number and what the rank does, with a blank between them.
+  std::vector<RankVote> votes(const RankVote& mine) const override {
+    std::vector<RankVote> votes;
+    const Exchange exchange{"run", first().where, nullptr, true, mine.doing};
+    for (const std::string& text : all_.all_texts(std::to_string(mine.number) + " " + mine.doing, exchange))
+      votes.push_back({text.substr(text.find(' ') + 1), std::stoll(text)});
+    return votes;
   }
   std::chrono::nanoseconds patience() const override {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(patience_s_ * 1e9));
   }
-  void give_up() const override {
+  void give_up(const std::string& run) const override {
     for (RankGroup* group : groups_)
       if (const auto& nccl = group->nccl()) nccl->give_up();
+    const std::string waits_in = step_ + (run.empty() ? "" : ", " + run);
     // First the group that agrees on the step, so that what the others have left undone is not committed.
-    for (RankGroup* group : groups_) group->give_up_nccl(step_);
+    for (RankGroup* group : groups_) group->give_up_nccl(waits_in);
   }
   const std::uint32_t* given_up() const override { return comm().given_up(); }
   const NcclComm& comm() const { return *all_.nccl(); }

@@ -24,7 +24,8 @@ void pause(std::int64_t looks) {
 
 std::string described(const Exchange& exchange) {
   const std::string place = to_string(exchange.where);
-  return std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")");
+  return std::string(exchange.op) + (place.empty() ? "" : " (" + place + ")") +
+         (exchange.doing.empty() ? "" : ", about to " + std::string(exchange.doing));
 }
 
 // After " has waited in all_reduce": for whom, and where the others wait. `words` are those of the other ranks.

@@ -23,11 +23,13 @@ class NcclComm;
 
 // The caller of an exchange, for errors. `program` is the program in whose step it takes place; null: in no step.
 // `has_turn`: it is a part of a call that has the turn in the group, and takes place on any thread. Steps are, too.
+// `doing`: what the rank is about to do then; may be empty.
 struct Exchange {
   std::string_view op;
   Where where;
   const void* program = nullptr;
   bool has_turn = false;
+  std::string_view doing{};
 };
 
 class RankGroup;

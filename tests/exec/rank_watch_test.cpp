@@ -18,11 +18,13 @@ namespace {
 // Ranks whose patience ends at once: what counts is whether two looks see one wait.
 class Impatient : public RankWait {
  public:
-  std::vector<std::string> about_capture(const std::string& mine) const override { return {mine}; }
+  std::vector<RankVote> votes(const RankVote& mine) const override { return {mine}; }
   std::chrono::nanoseconds patience() const override { return std::chrono::nanoseconds(0); }
-  void give_up() const override {}
+  void give_up(const std::string& run) const override { given_up_run = run; }
   const std::uint32_t* given_up() const override { return nullptr; }
   void require_whole() const override {}
+
+  mutable std::string given_up_run = "none";
 };
 
 struct Watched {
@@ -47,6 +49,19 @@ TEST(RankWatch, AskingAboutALaterRunIsAnotherWait) {
   EXPECT_TRUE(watch.has_asked_too_long());
   std::atomic_ref(watched.progress.records).store(1);
   EXPECT_FALSE(watch.has_asked_too_long()) << "a step was committed meanwhile";
+}
+
+// Another set of input shapes has another plan.
+TEST(RankWatch, TheWaitOfTheRunThatWasGivenLastIsGivenUp) {
+  Watched watched;
+  const auto first = std::make_shared<Impatient>(), last = std::make_shared<Impatient>();
+  HostWatch watch(watched.calls, watched.launches, "", std::chrono::milliseconds(0), Log(),
+                  {first, &watched.progress, &watched.gate});
+  watch.set_run(first, "in mode sink with x f32[4]");
+  watch.set_run(last, "in mode sink with x f32[3]");
+  watch.give_up();
+  EXPECT_EQ(first->given_up_run, "none");
+  EXPECT_EQ(last->given_up_run, "in mode sink with x f32[3]");
 }
 
 TEST(RankWatch, AReaderWaitsForAProgramOnlyWhereItsStepsAreTheLast) {

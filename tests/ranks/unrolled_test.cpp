@@ -230,8 +230,8 @@ TEST_F(Unrolled, RanksThatRunOtherNumbersOfStepsHearOfIt) {
   training.warm_up();
   const std::int64_t mine = me() == bad() ? 8 : 16;
   const std::string problem = problem_of([&] { training.run(sink, 2, mine); });
-  EXPECT_EQ(problem,
-            "run: rank 0 is about to make a launch of 16 steps, and rank " + std::to_string(bad()) + " one of 8");
+  EXPECT_EQ(problem, "run: rank 0 is about to make a launch of 16 steps in mode sink, and rank " +
+                         std::to_string(bad()) + " to make a launch of 8 steps in mode sink");
   EXPECT_EQ(training.counted(), 2);
   EXPECT_EQ(launched(*training.program, [&] { training.run(sink, 2, 16); }), (Launched{1, 1}));
   EXPECT_EQ(training.counted(), 18);

@@ -6,20 +6,27 @@
 
 namespace graphsink {
 
+std::vector<RankVote> CaptureVotes::equal(const RankVote& mine) const {
+  std::vector<RankVote> all = ranks_.votes(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].doing != all[0].doing)
+      throw Error(
+          "run", Where(),
+          "rank 0 is about to " + all[0].doing + ", and rank " + std::to_string(rank) + " to " + all[rank].doing,
+          "let all ranks make the same runs, of as many steps, in the same modes, and meet new input shapes in "
+          "the same ones");
+  return all;
+}
+
+void CaptureVotes::begin_mode() const {
+  (void)equal({"run in mode " + std::string(to_string(mode_)) + " for the first time"});
+}
+
 std::int64_t CaptureVotes::least(std::int64_t steps, std::int64_t mine) const {
-  const std::vector<std::string> all = ranks_.about_capture(std::to_string(steps) + " " + std::to_string(mine));
-  std::int64_t result = mine;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    std::size_t end = 0;
-    const std::int64_t of_rank = std::stoll(all[rank], &end), of_first = std::stoll(all[0]);
-    if (of_rank != of_first)
-      throw Error("run", Where(),
-                  "rank 0 is about to make a launch of " + std::to_string(of_first) + " steps, and rank " +
-                      std::to_string(rank) + " one of " + std::to_string(of_rank),
-                  "let all ranks run as many steps in each run()");
-    result = std::min<std::int64_t>(result, std::stoll(all[rank].substr(end)));
-  }
-  return result;
+  const std::string launch = steps == 1 ? "a launch of a step" : "a launch of " + std::to_string(steps) + " steps";
+  const std::vector<RankVote> all = equal({"make " + launch + " in mode " + std::string(to_string(mode_)), mine});
+  for (const RankVote& vote : all) mine = std::min(mine, vote.number);
+  return mine;
 }
 
 CaptureFailed CaptureVotes::refused() {

@@ -20,6 +20,7 @@ HostWatch::HostWatch(const RunningCalls& calls, const LaunchQueue& launches, std
       patience_(patience),
       log_(std::move(log)),
       ranks_(std::move(ranks)),
+      ranks_of_run_(ranks_.wait),
       thread_([this] { watch(); }) {}
 
 HostWatch::~HostWatch() {
@@ -71,11 +72,25 @@ bool HostWatch::has_asked_too_long() {
   return ranks_.wait && has_waited_too_long(asked_, static_cast<std::int64_t>(launches_.pushed()), RunningCalls::now());
 }
 
+void HostWatch::set_run(std::shared_ptr<const RankWait> ranks, std::string how) {
+  const std::lock_guard lock(run_mutex_);
+  ranks_of_run_ = std::move(ranks);
+  how_it_runs_ = std::move(how);
+}
+
+void HostWatch::give_up() const {
+  std::unique_lock lock(run_mutex_);
+  const std::shared_ptr<const RankWait> ranks = ranks_of_run_;
+  const std::string how = how_it_runs_;
+  lock.unlock();
+  ranks->give_up(how);
+}
+
 void HostWatch::look_at_ranks(std::chrono::nanoseconds now) {
   if (!ranks_.wait) return;
   std::int64_t wait = waits_since_.load(std::memory_order_relaxed);
   if (wait == 0 && ranks_.gate != nullptr) wait = ranks_.gate->awaited_since();
-  if (has_waited_too_long(exchanges_, wait, now)) ranks_.wait->give_up();
+  if (has_waited_too_long(exchanges_, wait, now)) give_up();
 }
 
 void HostWatch::look(std::chrono::nanoseconds now) {

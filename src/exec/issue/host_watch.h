@@ -42,6 +42,11 @@ class HostWatch {
   // not: whether that was so, with no launch given or begun and no step ended, as long as the ranks' patience lasts.
   bool has_asked_too_long();
 
+  // For the program's thread: whose steps it issues from now on, and how, for people, such as "in mode sink".
+  void set_run(std::shared_ptr<const RankWait> ranks, std::string how);
+  // Gives up the wait for these ranks. Any thread may call it.
+  void give_up() const;
+
   // The program's thread waits for launches, or issues them, while one lives. `watch` may be null. May be nested.
   class Wait {
    public:
@@ -95,6 +100,9 @@ class HostWatch {
     std::chrono::nanoseconds age{};
   };
   std::array<Reported, RunningCalls::kSlots> reported_{};
+  mutable std::mutex run_mutex_;
+  std::shared_ptr<const RankWait> ranks_of_run_;  // see set_run()
+  std::string how_it_runs_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_over_ = false;

@@ -24,7 +24,8 @@ ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
     : number(number_),
       bound(std::move(plan), std::move(nodes), addresses, devices),
       spares(spares_of_program),
-      chooser(candidates(bound.plan()), begins_interactive) {
+      chooser(candidates(bound.plan()), begins_interactive),
+      ranks(bound.rank_wait()) {
   captures.islands.resize(bound.plan().islands.size());
   captures.split_islands.resize(bound.islands_of(split_sink).size());
   if (bound.plan().unrolled_steps > 1)

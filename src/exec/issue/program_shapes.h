@@ -18,6 +18,7 @@
 #include "exec/choose/mode_chooser.h"
 #include "exec/issue/bound_plan.h"
 #include "exec/issue/launch_queue.h"
+#include "ir/agreement.h"
 #include "ir/bound_node.h"
 #include "ir/graph_data.h"
 
@@ -77,6 +78,11 @@ struct ShapeEntry {
   // For the argument audit: what each kernel of an op was given when it was captured last, and ops with a warning.
   std::map<std::pair<const BoundNode*, std::size_t>, Arguments> arguments;
   std::set<const BoundNode*> warned;
+  // The ranks with which the plan exchanges values on a device; null if there are none. And a bit for each mode:
+  // whether all of them have captured a step for it.
+  const std::shared_ptr<const RankWait> ranks;
+  std::uint8_t captured_by_ranks = 0;
+  bool unrolls_split_sink = false;  // no rank has anything to split, and several steps may be one launch
 };
 
 // Text for messages: how work runs that could not be captured.

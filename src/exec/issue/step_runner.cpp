@@ -15,6 +15,13 @@
 namespace graphsink {
 namespace {
 
+std::uint8_t bit_of(Mode mode) { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(mode)); }
+
+// The same mode, or sink where split_sink has nothing to split.
+Mode mode_of_launches(const ShapeEntry& entry, Mode mode) {
+  return mode == split_sink && entry.bound.islands_of(split_sink).empty() ? sink : mode;
+}
+
 // Tells whether several steps run as one launch.
 bool is_one_launch(const ShapeEntry& entry, Mode mode, std::int64_t steps) {
   return mode == sink && entry.plan().loop_over_steps && steps > 1;
@@ -73,7 +80,24 @@ void StepRunner::push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first
   entry.last_launch = launches_.pushed();
 }
 
+// The steps that were issued before have ended when the ranks meet: see capture_on_all_ranks().
+void StepRunner::agree_on(const ShapeEntry& entry, Mode mode) {
+  if ((known_modes_ & bit_of(mode)) != 0) return;
+  if (entry.ranks) {
+    device().wait(stream());
+    CaptureVotes(*entry.ranks, mode).begin_mode();
+  }
+  known_modes_ |= bit_of(mode);
+}
+
+// Ranks of other plans may have nothing to split, and so may have captured a step for another mode before.
+bool StepRunner::can_launch(const ShapeEntry& entry, Mode mode) const {
+  if (entry.ranks) return (entry.captured_by_ranks & bit_of(mode)) != 0;
+  return entry.is_captured(mode_of_launches(entry, mode));
+}
+
 void StepRunner::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
+  agree_on(entry, mode);
   if (is_sunk(mode)) {
     run_sunk(entry, mode, first, end);
   } else {
@@ -110,14 +134,14 @@ void StepRunner::run_interactive(ShapeEntry& entry, Mode mode, std::int64_t firs
 }
 
 void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first, std::int64_t end) {
+  agree_on(entry, interactive_serial);
   auto issue = [&](Streams all) {
     device().begin(*all[0], launches_.ring());
     entry.bound.issue_all(session_.devices(), all, {.clock = &clock});
   };
   CaptureSlot& slot = clock.captured;
   // With ranks, all would have to capture it.
-  if (sinks_whole(entry.plan()) && !entry.bound.rank_wait() &&
-      !slot.capture(device(), streams(entry, interactive_serial), issue))
+  if (sinks_whole(entry.plan()) && !entry.ranks && !slot.capture(device(), streams(entry, interactive_serial), issue))
     log_.warn({"time_ops() issues the steps op by op, their capture failed: ", slot.failure()->what()});
   for (std::int64_t step = first; step < end; ++step) {
     push_params(entry, false, step, step + 1);
@@ -131,20 +155,23 @@ void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first
 
 // Runs steps [first, end) as launches. The first steps for each set of input shapes are issued op by op; then the step
 // is captured.
-void StepRunner::run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end) {
-  const std::int64_t op_by_op = entry.is_captured(mode) ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
+void StepRunner::run_sunk(ShapeEntry& entry, Mode asked, std::int64_t first, std::int64_t end) {
+  const std::int64_t op_by_op =
+      can_launch(entry, asked) ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
   if (op_by_op > 0) {
     run_interactive(entry, interactive_serial, first, first + op_by_op);
     first += op_by_op;
     if (policy_.steps_to_wait(entry.times) > 0 || (first == end && policy_.wants_times())) return;
   }
-  if (!entry.is_captured(mode) && !capture_on_all_ranks(entry, mode)) {
+  if (!can_launch(entry, asked) && !capture_on_all_ranks(entry, asked)) {
     GRAPHSINK_TRACE(fallback, "op by op");
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(entry, interactive_serial, first, end);
     return;
   }
-  if (mode == sink && entry.unrolled_steps > 1) return launch_unrolled(entry, first, end);
+  const Mode mode = mode_of_launches(entry, asked);
+  const bool may_unroll = asked == sink || entry.unrolls_split_sink;
+  if (mode == sink && may_unroll && entry.unrolled_steps > 1) return launch_unrolled(entry, first, end);
   if (is_one_launch(entry, mode, end - first) && capture_loop(entry, mode)) {
     GRAPHSINK_TRACE(launch, "launch");
     push_params(entry, true, first, end);
@@ -233,9 +260,9 @@ bool StepRunner::capture_islands(ShapeEntry& entry, Mode mode) {
   return true;
 }
 
-bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
-  const auto ranks = entry.bound.rank_wait();
-  if (!ranks) return capture_islands(entry, mode);
+bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode asked) {
+  const Mode mode = mode_of_launches(entry, asked);
+  if (!entry.ranks) return capture_islands(entry, mode);
   if (entry.refused_by_ranks >= CaptureSlot::kMaxFailures) return false;
   bool is_captured = false;
   std::exception_ptr thrown;
@@ -247,16 +274,19 @@ bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode mode) {
   // A device whose work goes on only while the host waits for it, as that of the software device may, would keep the
   // steps of other ranks from ending, and so these ranks from coming here.
   device().wait(stream());
-  const std::int64_t can_unroll = std::max<std::int64_t>(entry.plan().unrolled_steps, 1);
-  const CaptureVotes votes(*ranks);
+  const std::int64_t can_unroll = mode == split_sink ? 1 : std::max<std::int64_t>(entry.plan().unrolled_steps, 1);
+  const CaptureVotes votes(*entry.ranks, asked);
   const std::int64_t least = votes.least(1, is_captured ? can_unroll : 0);
   keep_shapes_(votes.least(1, shapes_with_room_()));
   has_captured_ = true;
   if (thrown) std::rethrow_exception(thrown);
   if (least > 0) {
-    entry.unrolled_steps = least;
+    if (asked == sink || least > 1) entry.unrolled_steps = least;
+    if (asked == split_sink) entry.unrolls_split_sink = least > 1;
+    entry.captured_by_ranks |= bit_of(asked);
     return true;
   }
+  entry.captured_by_ranks = 0;
   ++entry.refused_by_ranks;
   const CaptureFailed reason = CaptureVotes::refused();
   const auto drop = [&](std::vector<CaptureSlot>& slots) {
@@ -279,9 +309,8 @@ bool StepRunner::capture_loop(ShapeEntry& entry, Mode mode) {
 }
 
 bool StepRunner::capture_unrolled(ShapeEntry& entry, CaptureSlot& slot, std::int64_t steps) {
-  const auto ranks = entry.bound.rank_wait();
   device().wait(stream());  // see capture_on_all_ranks()
-  const CaptureVotes votes(*ranks);
+  const CaptureVotes votes(*entry.ranks, sink);
   votes.least(steps, 1);  // before the collectives are captured, for which NCCL may need the other ranks
   std::vector<CaptureSlot>& spares = entry.spares.unrolled;
   const std::size_t place = Captures::unrolled_place(steps);

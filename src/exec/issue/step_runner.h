@@ -72,7 +72,7 @@ class StepRunner {
   // For tests: how long captures take is measured with `clock`, in ns, from now on.
   void set_host_clock(double (*clock)()) { host_clock_ = clock; }
 
-  // In any mode but automatic.
+  // In any mode but automatic. Throws Error, having issued nothing, if other ranks begin to run in another mode.
   void run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
   // Steps [first, end) with laps of the clock between tasks, on one stream. Where the whole step of `sink` is one
   // launch, it is captured, so that the device need not wait for the host; else it is issued op by op. Precondition: a
@@ -102,10 +102,14 @@ class StepRunner {
     return session_.streams_for(entry.plan().stream_devices, spread);
   }
   Streams streams(const ShapeEntry& entry, Mode mode);
+  // Before the first run in a mode, all ranks wait for each other, and hear of it if one runs in another mode.
+  void agree_on(const ShapeEntry& entry, Mode mode);
+  // Whether a step of that mode is launched, as on all ranks.
+  bool can_launch(const ShapeEntry& entry, Mode mode) const;
   // Writes the parameters of the launch, or of the live begin, that the caller issues next.
   void push_params(ShapeEntry& entry, bool is_sunk, std::int64_t first_slice, std::int64_t end_slice);
   void run_interactive(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
-  void run_sunk(ShapeEntry& entry, Mode mode, std::int64_t first, std::int64_t end);
+  void run_sunk(ShapeEntry& entry, Mode asked, std::int64_t first, std::int64_t end);
   void launch_islands(ShapeEntry& entry, Mode mode, std::int64_t step);
   // These return false, with a warning that says what happens `otherwise`, if the device cannot capture what `issue`
   // does. Nothing is lost then.
@@ -113,9 +117,9 @@ class StepRunner {
                FunctionRef<void(Streams)> issue, const char* otherwise);
   bool capture_islands(ShapeEntry& entry, Mode mode);
   // The same on all ranks, where they exchange values on the device: returns true if all of them have captured theirs.
-  // Waits for the steps issued so far, and for the ranks. Then all of them drop the same sets of input shapes: one that
-  // dropped another set would capture it again alone.
-  bool capture_on_all_ranks(ShapeEntry& entry, Mode mode);
+  // `asked` may have nothing to split. Waits for the steps issued so far, and for the ranks. Then all of them drop the
+  // same sets of input shapes: one that dropped another set would capture it again alone.
+  bool capture_on_all_ranks(ShapeEntry& entry, Mode asked);
   bool capture_loop(ShapeEntry& entry, Mode mode);
   // Runs steps as launches that hold 1, 2, 4, 8 ... steps each, the largest first.
   void launch_unrolled(ShapeEntry& entry, std::int64_t first, std::int64_t end);
@@ -138,6 +142,7 @@ class StepRunner {
   double (*host_clock_)();
   std::uint64_t fallbacks_ = 0;
   bool has_captured_ = false;
+  std::uint8_t known_modes_ = 0;  // a bit for each mode that agree_on() was called for
 };
 
 }  // namespace graphsink
