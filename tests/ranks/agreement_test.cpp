@@ -1,6 +1,8 @@
 // Ranks agree on their plans, and on every step before it commits.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,52 +24,73 @@ class Agreement : public OnRanks {
 
 INSTANTIATE_TEST_SUITE_P(Devices, Agreement, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
-// A step adds 1 to a Variable, counts on all ranks, and fails where the index lies outside of the table.
-struct Counting {
-  explicit Counting(const DeviceId& device) : program(compile(graph(), {.target = device})) {}
-  float counted() const { return count.read().as<float>()[0]; }
+// How a step fails on one rank: what is written there, and what the Error says. What is not finite is given to no
+// collective, so that the other ranks hear of it by the agreement alone.
+struct Failure {
+  const char* what;
+  std::int32_t index = 0;
+  float last = 1;  // element
+  bool checks_all = false;
+  const char *op, *reason;
+};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr Failure kFailures[] = {
+    {.what = "an index", .index = 7, .op = "gather: ", .reason = "index 7 lies outside"},
+    {.what = "check_finite()", .last = kNan, .op = "check_finite: ", .reason = "element 3 is not finite"},
+    {.what = "CompileOptions", .last = kNan, .checks_all = true, .op = "mul: ", .reason = "element 3 is not finite"},
+};
 
-  Graph graph() {
+// A step adds 1 to a Variable, and counts on all ranks.
+struct Counting {
+  Counting(const DeviceId& device, bool checks_all)
+      : program(compile(graph(checks_all), {.target = device, .check_finite = checks_all})) {}
+
+  Graph graph(bool checks_all) {
     Graph g;
     index = g.input("index", i32, Shape{1});
-    const Value row = gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index);
+    x = g.input("x", f32, Shape{4});
+    const Value row = gather(g.constant(Tensor::full(f32, {4, 2}, 1.0)), index), twice = mul(x, 2.0);
+    g.output("twice", checks_all ? twice : check_finite(twice));
     g.output("sum", all_reduce(sum(row), world()));
     g.assign(count, add(g.value(count), 1.0));
     return g;
   }
+  // Returns the problem.
+  std::string step(Mode mode, std::int32_t index_value, float last) {
+    Tensor place(i32, {1}), values = Tensor::full(f32, {4}, 1.0);
+    place.as<std::int32_t>()[0] = index_value;
+    values.as<float>()[3] = last;
+    program.write(index, place);
+    program.write(x, values);
+    return problem_of([&] {
+      program.run(mode);
+      program.sync();
+    });
+  }
+  float counted() const { return count.read().as<float>()[0]; }
 
   Variable count{"count", Tensor::scalar(0.0f)};
-  Value index;
+  Value index, x;
   Program program;
 };
 
 TEST_P(Agreement, AStepThatFailsOnOneRankCommitsOnNone) {
-  for (const Mode mode : kAllModes) {
-    Counting counting(GetParam().device);
-    Tensor good(i32, {1}), outside(i32, {1});
-    outside.as<std::int32_t>()[0] = 7;
-    const auto step = [&](const Tensor& index) {
-      counting.program.write(counting.index, index);
-      return problem_of([&] {
-        counting.program.run(mode);
-        counting.program.sync();
-      });
-    };
-    EXPECT_EQ(step(good), "");
-    EXPECT_EQ(counting.counted(), 1) << to_string(mode);
-    const std::string problem = step(me() == bad() ? outside : good);
-    EXPECT_EQ(counting.counted(), 1) << to_string(mode);
-    if (me() == bad()) {
-      EXPECT_TRUE(has(problem, "gather: ")) << problem;
-    } else {
-      EXPECT_TRUE(has(problem, "the step failed on rank " + std::to_string(bad()) + ": index 7 lies outside"))
-          << problem;
+  for (const Failure& failure : kFailures)
+    for (const Mode mode : kAllModes) {
+      SCOPED_TRACE(std::string(failure.what).append(", ").append(to_string(mode)));
+      Counting counting(GetParam().device, failure.checks_all);
+      EXPECT_EQ(counting.step(mode, 0, 1), "");
+      EXPECT_EQ(counting.counted(), 1);
+      const bool fails = me() == bad();
+      const std::string problem = counting.step(mode, fails ? failure.index : 0, fails ? failure.last : 1);
+      EXPECT_EQ(counting.counted(), 1);
+      const std::string told = "the step failed on rank " + std::to_string(bad()) + ": ";
+      EXPECT_TRUE(has(problem, (fails ? failure.op : told) + failure.reason)) << problem;
       EXPECT_FALSE(has(problem, "its body threw")) << problem;
+      EXPECT_EQ(counting.step(mode, 0, 1), "");
+      EXPECT_EQ(counting.counted(), 2);
+      EXPECT_EQ(counting.program.output("sum").at(0), 2.0 * world().size());
     }
-    EXPECT_EQ(step(good), "");
-    EXPECT_EQ(counting.counted(), 2) << to_string(mode);
-    EXPECT_EQ(counting.program.output("sum").at(0), 2.0 * world().size());
-  }
 }
 
 // Which of these a rank runs in depends on clocks where the mode is automatic.
