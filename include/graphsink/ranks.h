@@ -7,13 +7,13 @@
 //   gs::apply(gs::SgdOptions{}, {w, b}, gs::average(gradients, comm));  // data-parallel: all ranks make one update
 //   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
 //
-// Every rank must build the same collectives, in the same order, and run the same steps. When a program is planned, all
-// ranks compare the collectives of the plan, unless they have compared such a plan before, and each throws Error if
-// they differ. A step that fails on one rank commits nothing on any: before the commit all ranks learn of it, and each
-// reports an Error that names the rank. Steps behind a failed one commit nothing until it was reported, so every rank
-// has to report it, by sync(), before it runs the next steps. So it is with a step in which a condition of stop_when()
-// holds on some ranks and not on others: it fails on all. With Guards::replay_every all ranks must run in one mode,
-// and not in Mode::automatic.
+// Every rank must build the same collectives, in the same order, and run the same steps. When each has bound a program,
+// or could not, all ranks compare the collectives of the plan, unless they have compared such a plan before, and each
+// throws Error if they differ, or if a rank could not. A step that fails on one rank commits nothing on any: before the
+// commit all ranks learn of it, and each reports an Error that names the rank. Steps behind a failed one commit nothing
+// until it was reported, so every rank has to report it, by sync(), before it runs the next steps. So it is with a step
+// in which a condition of stop_when() holds on some ranks and not on others: it fails on all. With Guards::replay_every
+// all ranks must run in one mode, and not in Mode::automatic.
 //
 // Groups. A plan may have collectives of several groups, which Comm::split() makes. Each group compares its own part of
 // the plan. The ranks that agree on a step are those of the smallest group of which all groups of the plan are parts,

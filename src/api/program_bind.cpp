@@ -1,5 +1,7 @@
 // Preparation of a run: a Program plans for the shapes written last, allocates memory and binds the plan to addresses.
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -14,14 +16,28 @@
 namespace graphsink {
 namespace {
 
-// The groups of ranks in which the plan exchanges values; null if there are none.
-std::shared_ptr<const RankTurns> rank_turns(const Plan& plan, const Where& where) {
+// The node in which ranks agree; null if the plan exchanges no values with them.
+const PlanNode* agree_node(const Plan& plan) {
   const OpDef* agree = nullptr;
   for (const PlanNode& node : plan.nodes) agree = node.op->traits.agree ? node.op->traits.agree : agree;
   for (const PlanNode& node : plan.nodes)
-    if (agree != nullptr && node.op == agree)
-      return static_cast<const AgreeOp*>(agree)->turns(node.attrs.as<Agreement>(), where);
+    if (agree != nullptr && node.op == agree) return &node;
   return nullptr;
+}
+
+void agree_on_plan(const PlanNode& node, const Error* failure) {
+  static_cast<const AgreeOp*>(node.op)->agree_on_plan(node.attrs.as<Agreement>(), failure, node.where);
+}
+
+// Tells the other ranks that this one cannot bind the plan, so that they do not wait for its steps.
+void tell_ranks(const PlanNode& node, const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  const Error made("bind", node.where, failure.what(), "see what was thrown");
+  try {
+    agree_on_plan(node, error ? error : &made);
+  } catch (const Error&) {
+    // The caller learns of its own failure.
+  }
 }
 
 }  // namespace
@@ -72,11 +88,9 @@ Addresses Program::Impl::addresses(const Plan& plan, const Where& where) {
   return a;
 }
 
-void Program::Impl::prepare_plan(const Where& where) {
-  const Plan& planned = plan();
+void Program::Impl::prepare_plan() {
+  (void)plan();
   if (shapes_.current() || shapes_.is_prepared()) return;
-  if (!turn_.has_groups()) turn_.set_groups(rank_turns(planned, where));
-  turn_.wait_for_others(where);
   const RunGate::Inside inside(variables_.gate());
   shapes_.prepare(session_.devices());
 }
@@ -100,16 +114,34 @@ void Program::Impl::watch_host_ops() {
   }
 }
 
+// Makes what the shapes written last need, which is not current yet.
+std::unique_ptr<ShapeEntry> Program::Impl::make_entry(const Where& where) {
+  prepare_plan();
+  variables_.bring(plan(), status_.teller(), *this, where);
+  const RunGate::Inside inside(variables_.gate());
+  Addresses a = addresses(plan(), where);
+  return allocate("the workspaces of its ops", "use smaller batches", where,
+                  [&] { return shapes_.bind(a, session_.devices()); });
+}
+
 void Program::Impl::bind(const Where& where) {
   require_caller("bind", where);
   if (shapes_.current()) return;
   GRAPHSINK_TRACE(plan, "bind");
-  prepare_plan(where);
-  variables_.bring(plan(), status_.teller(), *this, where);
+  const PlanNode* const agree = agree_node(plan());
+  if (agree && !turn_.has_groups())
+    turn_.set_groups(static_cast<const AgreeOp*>(agree->op)->turns(agree->attrs.as<Agreement>(), where));
+  turn_.wait_for_others(where);
+  std::unique_ptr<ShapeEntry> entry;
+  try {
+    entry = make_entry(where);
+  } catch (const std::exception& e) {
+    if (agree) tell_ranks(*agree, e);
+    throw;
+  }
+  if (agree) agree_on_plan(*agree, nullptr);
   const RunGate::Inside inside(variables_.gate());
-  Addresses a = addresses(plan(), where);
-  allocate("the workspaces of its ops", "use smaller batches", where,
-           [&] { shapes_.bind(inputs_.shapes(), a, session_.devices()); });
+  shapes_.add(inputs_.shapes(), std::move(entry));
   watch_host_ops();
   trim_shapes();
 }

@@ -91,7 +91,8 @@ class Program::Impl final : private Allocator {
   void allocate_status(const Where& where);
   // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.
   void unbind(const Where& where);
-  void prepare_plan(const Where& where);
+  void prepare_plan();
+  std::unique_ptr<ShapeEntry> make_entry(const Where& where);
   Addresses addresses(const Plan& plan, const Where& where);
   void watch_host_ops();
   void trim_shapes();

@@ -53,7 +53,7 @@ MemoryReport Program::Impl::report() {
 }
 
 MemoryReport Program::Impl::memory() {
-  prepare_plan(Where());
+  prepare_plan();
   return report();
 }
 

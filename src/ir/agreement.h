@@ -56,6 +56,9 @@ class RankTurns {
 // OpTraits::agree of all ops that run is one.
 struct AgreeOp : OpDef {
   std::shared_ptr<const RankTurns> (*turns)(const Agreement& agreement, const Where& where) = nullptr;
+  // Every rank calls it when it has bound a plan, or could not because of `failure`, else null. Waits for the others,
+  // unless they have agreed on these collectives before. Throws Error if a rank could not, or has other collectives.
+  void (*agree_on_plan)(const Agreement& agreement, const Error* failure, const Where& where) = nullptr;
 };
 
 // The other ranks hear what a rank is about to do, such as "run in mode sink for the first time", and a number.

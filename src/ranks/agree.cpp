@@ -1,4 +1,4 @@
-// How the ranks of a group agree: on what a plan does, when it is bound, and on each step, before it commits.
+// How the ranks of a group agree: on what a plan does, when all have bound it, and on each step, before it commits.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -89,27 +89,55 @@ std::string difference(const std::vector<std::string>& texts) {
   return found;
 }
 
-// Compares the collectives of the ranks of each group, for a plan that they have not compared before: a rank may bind
-// such a plan again whenever it likes. All groups are compared before a rank throws, so that none waits for it.
-Prepared compare_plans(const PrepareArgs& p) {
-  const auto& agreement = p.attrs.as<Agreement>();
-  auto voters = std::make_shared<const Voters>(voters_of(agreement, p.where));
-  std::string problem;
-  for (RankGroup* group : voters->groups) {
-    const std::string mine = text_of(agreement, *group, *voters);
+// A rank that could not bind its plan, as the ranks of a group tell each other: a digit for the ErrorCode, then the
+// problem. Empty if all could.
+std::string unbound_text(const Error& failure, const RankGroup& group) {
+  return std::to_string(static_cast<int>(failure.code())) + "rank " + std::to_string(group.rank()) + group.suffix() +
+         " cannot bind its plan: " + failure.op() + ": " + failure.problem();
+}
+
+[[noreturn]] void throw_unbound(const std::string& text, const Where& where) {
+  throw Error("bind", where, text.substr(1), "see the Error of that rank", static_cast<ErrorCode>(text[0] - '0'));
+}
+
+// The first such text of a group; the same for all of its ranks.
+std::string first_unbound(RankGroup& group, const std::string& mine, const Where& where) {
+  const std::vector<std::string> texts = group.all_texts(mine, {"bind", where});
+  const auto found = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
+  return found == texts.end() ? "" : *found;
+}
+
+// The ranks of each group tell each other whether their plan is bound, and compare their collectives, for a plan on
+// which they have not agreed before: a rank may bind such a plan again whenever it likes. This is done in all groups
+// before a rank throws, so that none waits for it, and so that a group hears of failures in those before it.
+void agree_on_plan(const Agreement& agreement, const Error* failure, const Where& where) {
+  const Voters voters = voters_of(agreement, where);
+  std::string unbound, problem;
+  for (RankGroup* group : voters.groups) {
+    const std::string mine = text_of(agreement, *group, voters);
     if (group->has_agreed_on(mine)) continue;
-    const std::string found = difference(group->all_texts(mine, {"bind", p.where}));
+    if (failure != nullptr && unbound.empty()) unbound = unbound_text(*failure, *group);
+    unbound = first_unbound(*group, unbound, where);
+    if (!unbound.empty()) continue;
+    const std::string found = difference(group->all_texts(mine, {"bind", where}));
     if (found.empty()) {
       group->note_agreement(mine);
     } else if (problem.empty()) {
       problem = "the ranks" + group->suffix() + " have different collectives: " + found;
     }
   }
-  if (problem.empty() && p.cuda) return {nccl_wait(agreement, *voters), 0};
-  if (problem.empty()) return {std::move(voters), 0};
+  if (!unbound.empty()) throw_unbound(unbound, where);
+  if (problem.empty()) return;
   throw Error(
-      "bind", p.where, problem,
+      "bind", where, problem,
       "build the same collectives in the same order on all ranks, of equal groups, and write data of the same sizes");
+}
+
+Prepared prepare_agree(const PrepareArgs& p) {
+  const auto& agreement = p.attrs.as<Agreement>();
+  auto voters = std::make_shared<const Voters>(voters_of(agreement, p.where));
+  if (p.cuda) return {nccl_wait(agreement, *voters), 0};
+  return {std::move(voters), 0};
 }
 
 // --- turns
@@ -227,12 +255,13 @@ void compare_calls(const BodyArgs& a) {
 const AgreeOp agree_op{{.name = "agree",
                         .infer = infer_agree,
                         .traits = {.host_effect = true, .call_cost = "a wait for all ranks"},
-                        .prepare = compare_plans,
+                        .prepare = prepare_agree,
 #ifdef GRAPHSINK_CUDA
                         .bodies = {agree_body, nccl_agree}},
 #else
                         .bodies = {agree_body}},
 #endif
-                       turns_of};
+                       turns_of,
+                       agree_on_plan};
 
 }  // namespace graphsink

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "program_fixture.h"
 #include "rank_world.h"
 #include "ranks/rank_group.h"
+#include "test_ops.h"
 
 namespace graphsink::testing {
 namespace groups_test {
@@ -189,6 +192,50 @@ TEST_P(Groups, AnErrorSaysOfWhichGroup) {
     // The device tells only the number within the group.
     const char* group = GetParam().nccl ? "" : " of the group of colour 1";
     EXPECT_TRUE(has(problem, std::string("failed on rank 1") + group + ": index 9")) << problem;
+  }
+}
+
+bool is_choosy = false;
+Prepared prepare_choosy(const PrepareArgs&) {
+  if (is_choosy) throw Error("choosy", Where(), "not here", "ask elsewhere", ErrorCode::unavailable);
+  return {};
+}
+const OpDef choosy_op{
+    .name = "choosy",
+    .infer = infer_like_first,
+    .prepare = prepare_choosy,
+    .bodies = {[](const CpuArgs& a) { std::copy_n(a.in<float>(0), a.in_type(0).shape.size(), a.out<float>(0)); }}};
+
+// Ranks that have no group in common with it hear of it from those that have.
+TEST_P(Groups, ARankThatCannotBindIsNamedInAllGroups) {
+  if (ranks() < 4) return;
+  for (int bad = 0; bad < ranks(); ++bad) {
+    Graph g;
+    static std::int64_t size = 100;  // other collectives each time, which the groups have not compared before
+    const Value x = g.input("x", f32, Shape{++size});
+    g.output("y", all_reduce(all_reduce(sum(emit(choosy_op, {x})[0]), row()), column()));
+    g.output("z", all_reduce(all_reduce(x, row()), column()));
+    Program program = compile(g);
+    program.write(x, Tensor::full(f32, {size}, 1.0));
+    is_choosy = me() == bad;
+    try {
+      program.bind();
+      ADD_FAILURE() << "rank " << bad;
+    } catch (const Error& e) {
+      const auto is_named = [&](int rank, int color) {  // in its row or its column
+        return has(e.problem(), "rank " + std::to_string(rank) + " of the group of colour " + std::to_string(color) +
+                                    " cannot bind its plan: choosy: not here");
+      };
+      if (me() == bad) {
+        EXPECT_EQ(e.problem(), "not here");
+      } else {
+        EXPECT_TRUE(is_named(bad % 2, bad / 2) || is_named(bad / 2, bad % 2)) << e.problem();
+      }
+      EXPECT_EQ(e.code(), ErrorCode::unavailable);
+    }
+    is_choosy = false;
+    program.run(sink);
+    EXPECT_EQ(program.output("y").at(0), 4.0 * static_cast<double>(size));
   }
 }
 

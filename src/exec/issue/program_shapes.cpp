@@ -173,9 +173,12 @@ void ProgramShapes::prepare(Devices devices) {
   if (!prepared_) prepared_ = std::make_shared<const PreparedNodes>(graphsink::prepare(*unbound_, devices));
 }
 
-void ProgramShapes::bind(const InputShapes& shapes, const Addresses& addresses, Devices devices) {
-  auto entry = std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices,
-                                            policy_.is_slower_sunk(), spares_);
+std::unique_ptr<ShapeEntry> ProgramShapes::bind(const Addresses& addresses, Devices devices) {
+  return std::make_unique<ShapeEntry>(cache_.next_number(), unbound_, prepared_, addresses, devices,
+                                      policy_.is_slower_sunk(), spares_);
+}
+
+void ProgramShapes::add(const InputShapes& shapes, std::unique_ptr<ShapeEntry> entry) {
   current_ = &cache_.add(shapes, std::move(entry));
   unbound_.reset();
   prepared_.reset();

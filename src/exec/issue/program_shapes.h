@@ -108,8 +108,10 @@ class ProgramShapes {
   // current() entry.
   void prepare(Devices devices);
   bool is_prepared() const { return prepared_ != nullptr; }
-  // Makes the entry, which is current() from now on. Precondition: it is prepared.
-  void bind(const InputShapes& shapes, const Addresses& addresses, Devices devices);
+  // Makes the entry, which add() takes. Precondition: it is prepared.
+  std::unique_ptr<ShapeEntry> bind(const Addresses& addresses, Devices devices);
+  // The entry is current() from now on.
+  void add(const InputShapes& shapes, std::unique_ptr<ShapeEntry> entry);
 
   // Drops entries, the least recently used first, until the rest has room in the cache, and says so the first time;
   // never the current one, nor one of which a launch may be running. The captures of the last dropped entry that has
