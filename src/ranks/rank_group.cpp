@@ -123,6 +123,7 @@ void RankGroup::wait(const Exchange& exchange, Begin&& begin) {
   const auto turn = turn_of(exchange);
   const std::lock_guard lock(mutex_);
   claim(exchange);
+  ++exchanges_;
   const auto start = std::chrono::steady_clock::now();
   try {
     begin();
@@ -217,14 +218,19 @@ void RankGroup::end_step(const Exchange& exchange) {
   if (program_ == exchange.program) program_ = nullptr;
 }
 
-bool RankGroup::has_agreed_on(const std::string& plan) {
+bool RankGroup::has_agreed_on(const std::string& text) {
   const std::lock_guard lock(mutex_);
-  return plans_.contains(plan);
+  return agreed_on_.contains(text);
 }
 
-void RankGroup::note_agreement(const std::string& plan) {
+void RankGroup::note_agreement(const std::string& text) {
   const std::lock_guard lock(mutex_);
-  plans_.insert(plan);
+  agreed_on_.insert(text);
+}
+
+std::int64_t RankGroup::exchanges() {
+  const std::lock_guard lock(mutex_);
+  return exchanges_;
 }
 
 }  // namespace graphsink

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -95,9 +96,12 @@ class RankGroup {
   // Throws Error if a wait was given up.
   void require_whole(const Exchange& exchange);
 
-  // Whether all ranks are known to have plans with these collectives.
-  bool has_agreed_on(const std::string& plan);
-  void note_agreement(const std::string& plan);
+  // Whether all ranks are known to have what the text describes.
+  bool has_agreed_on(const std::string& text);
+  void note_agreement(const std::string& text);
+
+  // How many exchanges this rank has begun so far, NCCL's not counted: for tests.
+  std::int64_t exchanges();
 
  private:
   // Memory of the exchanges whose callers bring none. It outlives them if a rank does not come.
@@ -132,7 +136,8 @@ class RankGroup {
   int splits_ = 0;
   const void* program_ = nullptr;      // the one whose step exchanges values now
   std::optional<std::string> broken_;  // why no exchange is possible any more
-  std::set<std::string> plans_;
+  std::set<std::string> agreed_on_;
+  std::int64_t exchanges_ = 0;
 };
 
 }  // namespace graphsink

@@ -98,6 +98,22 @@ TEST_F(Nccl, AStepIsOneLaunchWithItsCollectives) {
   EXPECT_FALSE(has(plan, "runs on the host")) << plan;
 }
 
+// In a step that is sunk, nothing waits for another rank on the host.
+TEST_F(Nccl, ASunkStepMakesNoExchangeOnTheHost) {
+  const auto exchanges_of_steps = [](const Comm& comm) {
+    Step step(comm);
+    step.write(1);
+    for (int i = 0; i < 3; ++i) step.program.run(sink);
+    step.program.sync();
+    const std::int64_t before = comm.group()->exchanges();
+    for (int i = 0; i < 5; ++i) step.program.run(sink);
+    step.program.sync();
+    return comm.group()->exchanges() - before;
+  };
+  EXPECT_EQ(exchanges_of_steps(world_of_nccl()), 0);
+  EXPECT_GE(exchanges_of_steps(world_of_host()), 5 * 4) << "two gradients, a loss, and whether the step failed";
+}
+
 // When a step is captured, and that `automatic` sinks, must not depend on what a rank measures.
 TEST_F(Nccl, WhatIsCapturedDependsOnCountsAlone) {
   Graph g;
