@@ -9,11 +9,12 @@
 //
 // Every rank must build the same collectives, in the same order, and run the same steps. When each has bound a program,
 // or could not, all ranks compare the collectives of the plan, unless they have compared such a plan before, and each
-// throws Error if they differ, or if a rank could not. A step that fails on one rank commits nothing on any: before the
-// commit all ranks learn of it, and each reports an Error that names the rank. Steps behind a failed one commit nothing
-// until it was reported, so every rank has to report it, by sync(), before it runs the next steps. So it is with a step
-// in which a condition of stop_when() holds on some ranks and not on others: it fails on all. With Guards::replay_every
-// all ranks must run in one mode, and not in Mode::automatic.
+// throws Error if they differ, or if a rank could not. Where they average gradients, they also compare the program: see
+// AverageOptions::same_program. A step that fails on one rank commits nothing on any: before the commit all ranks learn
+// of it, and each reports an Error that names the rank. Steps behind a failed one commit nothing until it was reported,
+// so every rank has to report it, by sync(), before it runs the next steps. So it is with a step in which a condition
+// of stop_when() holds on some ranks and not on others: it fails on all. With Guards::replay_every all ranks must run
+// in one mode, and not in Mode::automatic.
 //
 // Groups. A plan may have collectives of several groups, which Comm::split() makes. Each group compares its own part of
 // the plan. The ranks that agree on a step are those of the smallest group of which all groups of the plan are parts,
@@ -218,6 +219,12 @@ struct AverageOptions {
   // Tensors of one dtype are put together for one exchange, as long as they have no more bytes together; a larger one
   // is exchanged alone. At least 1.
   std::size_t bucket_bytes = std::size_t{4} << 20;
+  // The ranks of the Comm train one program. When it is planned, they compare the ops on which these gradients depend,
+  // in this step and, through the Variables that it updates, in later ones: attributes, numbers, operands and types;
+  // and once the values of the Variables that all ranks update alike, and of those that such updates read. Each throws
+  // Error that names the first op, or the Variable, that differs. Inputs, tensors given to constant(), other Variables,
+  // and what no gradient depends on may differ. Say false, on all ranks, where more differs on purpose.
+  bool same_program = true;
 };
 // The means of each of these values over all ranks, for gradients: each is what one rank would compute of the mean loss
 // of all data, if every rank has as much of it.

@@ -25,16 +25,16 @@ const PlanNode* agree_node(const Plan& plan) {
   return nullptr;
 }
 
-void agree_on_plan(const PlanNode& node, const Error* failure) {
-  static_cast<const AgreeOp*>(node.op)->agree_on_plan(node.attrs.as<Agreement>(), failure, node.where);
+void agree_on_plan(const PlanNode& node, const GraphData& graph, const Error* failure) {
+  static_cast<const AgreeOp*>(node.op)->agree_on_plan(node.attrs.as<Agreement>(), graph, failure, node.where);
 }
 
 // Tells the other ranks that this one cannot bind the plan, so that they do not wait for its steps.
-void tell_ranks(const PlanNode& node, const std::exception& failure) {
+void tell_ranks(const PlanNode& node, const GraphData& graph, const std::exception& failure) {
   const auto* error = dynamic_cast<const Error*>(&failure);
   const Error made("bind", node.where, failure.what(), "see what was thrown");
   try {
-    agree_on_plan(node, error ? error : &made);
+    agree_on_plan(node, graph, error ? error : &made);
   } catch (const Error&) {
     // The caller learns of its own failure.
   }
@@ -136,10 +136,10 @@ void Program::Impl::bind(const Where& where) {
   try {
     entry = make_entry(where);
   } catch (const std::exception& e) {
-    if (agree) tell_ranks(*agree, e);
+    if (agree) tell_ranks(*agree, graph_, e);
     throw;
   }
-  if (agree) agree_on_plan(*agree, nullptr);
+  if (agree) agree_on_plan(*agree, graph_, nullptr);
   const RunGate::Inside inside(variables_.gate());
   shapes_.add(inputs_.shapes(), std::move(entry));
   watch_host_ops();

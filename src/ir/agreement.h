@@ -53,12 +53,16 @@ class RankTurns {
   virtual std::shared_ptr<const void> hold(const Where& where) const = 0;
 };
 
+struct GraphData;
+
 // OpTraits::agree of all ops that run is one.
 struct AgreeOp : OpDef {
   std::shared_ptr<const RankTurns> (*turns)(const Agreement& agreement, const Where& where) = nullptr;
-  // Every rank calls it when it has bound a plan, or could not because of `failure`, else null. Waits for the others,
-  // unless they have agreed on these collectives before. Throws Error if a rank could not, or has other collectives.
-  void (*agree_on_plan)(const Agreement& agreement, const Error* failure, const Where& where) = nullptr;
+  // Compares a plan of the graph with those of the other ranks, for which it waits, unless they have agreed on such a
+  // plan before. Every rank calls it when it has bound the plan, or could not because of `failure`, else null. Throws
+  // Error if a rank could not, or if the plans differ.
+  void (*agree_on_plan)(const Agreement& agreement, const GraphData& graph, const Error* failure,
+                        const Where& where) = nullptr;
 };
 
 // The other ranks hear what a rank is about to do, such as "run in mode sink for the first time", and a number.

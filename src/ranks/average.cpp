@@ -5,6 +5,7 @@
 #include "graphsink/ops.h"
 #include "graphsink/ranks.h"
 #include "ranks/buckets.h"
+#include "ranks/collective.h"
 
 namespace graphsink {
 std::vector<Value> average(std::span<const Value> values, const Comm& comm, const AverageOptions& options,
@@ -13,7 +14,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
   std::vector<Value> result(values.begin(), values.end());
   if (comm.size() == 1) return result;
   const auto arg = [&](const Value& value) { return Arg(value, where); };
-  const auto mean = [&](const Value& value) { return all_reduce(arg(value), comm, {.reduction = Reduction::mean}); };
+  const auto mean = [&](const Value& value) { return all_reduce_gradients(arg(value), comm, options.same_program); };
   std::vector<TensorType> types;
   for (const Value& value : values) types.push_back(value.type(where));
   for (const ExchangeBucket& bucket : buckets_of(types, options.bucket_bytes, last_first(values))) {

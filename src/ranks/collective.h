@@ -23,6 +23,7 @@ struct CollectiveAttrs {
   int root = 0;
   bool same_loss = false;         // see AllReduceOptions
   std::vector<int> sources = {};  // see send_receive()
+  bool same_program = false;      // see AverageOptions
 };
 
 // "all_reduce (sum, root 0) of f32[4] f32[4]": what must be equal on all ranks. The types are those of the operands,
@@ -44,6 +45,10 @@ inline Exchange exchange_of(const BodyArgs& a) {
   return {bound_node(a).op->name, a.where(), has_steps ? status : nullptr, true};
 }
 
+// all_reduce() and reduce_scatter() of gradients, for their means. `same_program`: see AverageOptions.
+Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program);
+Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program);
+
 // The gradient of all_reduce() with AllReduceOptions::same_loss.
 std::vector<Value> gradient_of_same_loss(const GradArgs& g);
 
@@ -52,6 +57,9 @@ void compare_calls(const BodyArgs& a);
 
 // The rank to which `rank` sends, of the sources of send_receive(); -1: to none.
 int target_of(const std::vector<int>& sources, int rank);
+
+// AgreeOp::agree_on_plan: the collectives of each group and, where it averages gradients, what updates_of() finds.
+void agree_on_plan(const Agreement& agreement, const GraphData& graph, const Error* failure, const Where& where);
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const AgreeOp agree_op;

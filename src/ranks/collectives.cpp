@@ -209,13 +209,13 @@ void broadcast_body(const CpuArgs& a) {
   group.broadcast(a.out<void>(0), bytes, root, exchange_of(a));
 }
 
-// The loss depends on what the root has alone.
+// The loss depends on what the root has alone. All ranks build the same ops, which a constant tells apart.
 std::vector<Value> broadcast_grad(const GradArgs& g) {
   const auto& attrs = g.attrs.as<CollectiveAttrs>();
-  const Arg total(emit_again(kAllReduce, g, Reduction::sum)[0], g.where);
-  if (attrs.group->rank() == attrs.root) return {std::get<Value>(total.content())};
-  // Zeros, because nothing is greater than itself: the graph goes on to the same collectives on all ranks.
-  return {cast(Arg(greater(total, total), g.where), g.inputs[0].dtype())};
+  const Value total = emit_again(kAllReduce, g, Reduction::sum)[0];
+  const bool is_root = attrs.group->rank() == attrs.root;
+  const Value mine = Graph(total.graph()).constant(Tensor::scalar(is_root), g.where);
+  return {where(Arg(mine, g.where), Arg(total, g.where), Arg(0, g.where))};
 }
 
 constexpr OpDef kBroadcast = collective_op("broadcast", infer_broadcast, in_live_steps<broadcast_body>, broadcast_grad);
@@ -274,9 +274,15 @@ Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
 Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {
   return collective(kAllReduce, x, {comm.group(), options.reduction, 0, options.same_loss});
 }
+Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program) {
+  return collective(kAllReduce, x, {comm.group(), Reduction::mean, 0, false, {}, same_program});
+}
 Value all_gather(Arg x, const Comm& comm) { return collective(kAllGather, x, {comm.group()}); }
 Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options) {
   return collective(kReduceScatter, x, {comm.group(), options.reduction, 0, options.same_loss});
+}
+Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program) {
+  return collective(kReduceScatter, x, {comm.group(), Reduction::mean, 0, false, {}, same_program});
 }
 Value broadcast(Arg x, const Comm& comm, int root) {
   return collective(kBroadcast, x, {comm.group(), Reduction::sum, root});

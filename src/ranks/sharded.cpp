@@ -10,6 +10,7 @@
 #include "graphsink/ranks.h"
 #include "ir/graph_data.h"
 #include "ranks/buckets.h"
+#include "ranks/collective.h"
 
 namespace graphsink {
 namespace {
@@ -52,7 +53,7 @@ class Sharder {
         const Value filled = missing > 0 ? pad(arg(flat), {0}, {missing}) : flat;
         rows.push_back(arg(reshape(arg(filled), {ranks_, parts.back()})));
       }
-      const Value mine = reduce_scatter(arg(concat(rows, 1, {}, where_)), comm_, {.reduction = Reduction::mean});
+      const Value mine = reduce_scatter_gradients(arg(concat(rows, 1, {}, where_)), comm_, options_.same_program);
       const std::vector<Value> split_up = split(arg(mine), parts, 1);
       for (std::size_t k = 0; k < parts.size(); ++k) {
         const Value flat = reshape(arg(split_up[k]), {parts[k]});

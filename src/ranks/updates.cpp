@@ -1,0 +1,274 @@
+#include "ranks/updates.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/at.h"
+#include "base/number_text.h"
+#include "ranks/collective.h"
+
+namespace graphsink {
+namespace {
+
+// Writes attributes as "axis 1, keep_axes true".
+class AttributeText final : public FieldVisitor {
+ public:
+  explicit AttributeText(bool is_random) : is_random_(is_random) {}
+
+  void name(std::string_view name) override {
+    // From where a random op draws may differ.
+    skips_ = is_random_ && (name == "part" || name == "node");
+    if (!skips_) text_ += (text_.empty() ? "" : ", ") + std::string(name);
+  }
+  void value(bool is) override { add(is ? "true" : "false"); }
+  void value(std::int64_t number) override { add(std::to_string(number)); }
+  void value(std::uint64_t number) override { add(std::to_string(number)); }
+  void value(double number) override { add(number_text(number)); }
+  void value(std::string_view text) override { add(text); }
+  void no_value() override { add("none"); }
+  void begin_struct() override { add("{"); }
+  void end_struct() override { add("}"); }
+  std::size_t begin_list(std::size_t size) override {
+    add("[");
+    return size;
+  }
+  void end_list(std::size_t) override { add("]"); }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  void add(std::string_view value) {
+    if (!skips_) text_ += " " + std::string(value);
+  }
+
+  bool is_random_, skips_ = false;
+  std::string text_;
+};
+
+std::string attributes_of(const Node& node) {
+  AttributeText text(node.op->traits.random);
+  node.attrs.visit_fields(text);
+  return text.take();
+}
+
+// Lines end where a tab or a new line is.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
+  return text;
+}
+
+// Finds what depends on what. A loop or branch counts as one node, which stands for all nodes of its bodies.
+class Dependence {
+ public:
+  Dependence(const GraphData& graph, const RankGroup& group)
+      : graph_(graph), group_(group), wholes_(graph.nodes.size()), operands_(graph.nodes.size()) {
+    for (const auto& [number, v] : graph.numbers) numbers_.emplace(v.node, std::bit_cast<double>(number.first));
+    find_wholes();
+    find_operands();
+    find_writers();
+    find_averages();
+    find_equal();
+  }
+
+  Updates updates() const {
+    const std::vector<bool> counts = all_that_gradients_need();
+    return {text_of(counts), equal_variables(counts)};
+  }
+
+ private:
+  const Node& node(int id) const { return graph_.nodes[at(id)]; }
+  const CollectiveAttrs* collective(int id) const {
+    return node(id).op->traits.agree != nullptr ? node(id).attrs.get_if<CollectiveAttrs>() : nullptr;
+  }
+  // The number of the Variable that the node reads; -1: it reads none.
+  int variable_of(int id) const {
+    if (node(id).op != &variable_op) return -1;
+    return graph_.variable_index.at(node(id).attrs.as<VariableAttrs>().variable.data().get());
+  }
+
+  // The outermost loop or branch around each node, or the node itself.
+  void find_wholes() {
+    std::vector<int> owners(graph_.regions.size(), -1);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      for (const int body : graph_.nodes[id].bodies) owners[at(body)] = static_cast<int>(id);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      int whole = static_cast<int>(id);
+      for (int owner = owners[at(node(whole).region)]; owner >= 0; owner = owners[at(node(whole).region)])
+        whole = owner;
+      wholes_[id] = whole;
+    }
+  }
+  void add_operand(int whole, ValueRef v) {
+    if (v.node >= 0 && wholes_[at(v.node)] != whole) operands_[at(whole)].push_back(wholes_[at(v.node)]);
+  }
+  void find_operands() {
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      for (const ValueRef v : node.inputs) add_operand(wholes_[id], v);
+      for (const int body : node.bodies) {
+        for (const ValueRef v : graph_.regions[at(body)].results) add_operand(wholes_[id], v);
+        for (const Stacked& stacked : graph_.regions[at(body)].stacked) add_operand(wholes_[id], stacked.value);
+      }
+    }
+  }
+  // The nodes whose results a step writes to a Variable, or which write it themselves.
+  void find_writers() {
+    writers_.resize(graph_.variables.size());
+    for (std::size_t i = 0; i < graph_.variables.size(); ++i)
+      if (graph_.variables[i].is_assigned()) writers_[i].push_back(wholes_[at(graph_.variables[i].assigned.node)]);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+        if (access_of(*node.op, k, node.inputs.size()) != Access::write) continue;
+        const int variable = variable_of(node.inputs[k].node);
+        if (variable >= 0) writers_[at(variable)].push_back(wholes_[id]);
+      }
+    }
+  }
+  void find_averages() {
+    averages_.resize(graph_.nodes.size());
+    follows_.resize(graph_.nodes.size());
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const CollectiveAttrs* attrs = collective(static_cast<int>(id));
+      if (attrs != nullptr && attrs->same_program && attrs->group.get() == &group_) averages_[at(wholes_[id])] = true;
+    }
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      follows_[id] = averages_[id] || std::any_of(operands_[id].begin(), operands_[id].end(),
+                                                  [&](int operand) { return follows_[at(operand)]; });
+  }
+
+  // Whether a node has equal results on all ranks, if its operands and the Variables are equal.
+  bool keeps_equal(int id) const {
+    const Node& n = node(id);
+    if (n.op == &input_op || n.op == &feed_op || n.op->traits.random || n.op->traits.host_effect) return false;
+    return n.op != &constant_op || n.attrs.as<ConstantAttrs>().tensor->shape().size() <= 1;
+  }
+  // Whether a node has equal results on all ranks, whatever its operands are.
+  bool makes_equal(int id) const {
+    const CollectiveAttrs* attrs = collective(id);
+    if (attrs == nullptr || attrs->group.get() != &group_) return false;
+    const std::string_view name = node(id).op->name;
+    return name == "all_reduce" || name == "all_gather" || name == "broadcast";
+  }
+  // All Variables count as equal, until what is written to one is not.
+  void find_equal() {
+    std::vector<bool> keeps(graph_.nodes.size(), true);
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id)
+      if (!keeps_equal(static_cast<int>(id))) keeps[at(wholes_[id])] = false;
+    equal_variable_.assign(graph_.variables.size(), true);
+    std::vector<bool> equal(graph_.nodes.size());
+    for (bool changes = true; changes;) {
+      for (int id = 0; id < static_cast<int>(equal.size()); ++id) {
+        const int variable = variable_of(id);
+        const auto& operands = operands_[at(id)];
+        equal[at(id)] = variable >= 0
+                            ? equal_variable_[at(variable)]
+                            : makes_equal(id) || (keeps[at(id)] && std::all_of(operands.begin(), operands.end(),
+                                                                               [&](int x) { return equal[at(x)]; }));
+      }
+      changes = false;
+      for (std::size_t i = 0; i < writers_.size(); ++i) {
+        const auto& writers = writers_[i];
+        if (!equal_variable_[i] || std::all_of(writers.begin(), writers.end(), [&](int x) { return equal[at(x)]; }))
+          continue;
+        equal_variable_[i] = false;
+        changes = true;
+      }
+    }
+  }
+
+  // Marks these nodes, and those on which they depend, also by what earlier steps wrote. `visit` returns false for a
+  // node whose operands do not count.
+  template <class Visit>
+  std::vector<bool> reach(std::vector<int> from, const Visit& visit) const {
+    std::vector<bool> reached(graph_.nodes.size());
+    while (!from.empty()) {
+      const int id = from.back();
+      from.pop_back();
+      if (reached[at(id)] || !visit(id)) continue;
+      reached[at(id)] = true;
+      from.insert(from.end(), operands_[at(id)].begin(), operands_[at(id)].end());
+      const int variable = variable_of(id);
+      if (variable >= 0) from.insert(from.end(), writers_[at(variable)].begin(), writers_[at(variable)].end());
+    }
+    return reached;
+  }
+
+  std::vector<bool> all_that_gradients_need() const {
+    std::vector<int> averages;
+    for (std::size_t id = 0; id < averages_.size(); ++id)
+      if (averages_[id]) averages.push_back(static_cast<int>(id));
+    return reach(averages, [](int) { return true; });
+  }
+
+  // Those that are written behind the averages, and those that such updates read.
+  std::vector<Variable> equal_variables(const std::vector<bool>& counts) const {
+    std::vector<int> from;
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      const int variable = counts[id] ? variable_of(static_cast<int>(id)) : -1;
+      if (variable < 0 || !equal_variable_[at(variable)]) continue;
+      for (const int writer : writers_[at(variable)])
+        if (follows_[at(writer)]) from.push_back(static_cast<int>(id));
+    }
+    const std::vector<bool> reached = reach(std::move(from), [&](int id) {
+      const int variable = variable_of(id);
+      return !averages_[at(id)] && (variable < 0 || equal_variable_[at(variable)]);
+    });
+    std::vector<Variable> result;
+    for (std::size_t id = 0; id < reached.size(); ++id)
+      if (const int variable = variable_of(static_cast<int>(id)); reached[id] && variable >= 0)
+        result.push_back(graph_.variables[at(variable)].variable);
+    return result;
+  }
+
+  std::string text_of(const std::vector<bool>& counts) const {
+    std::map<int, std::size_t> lines;
+    std::string text;
+    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+      if (!counts[at(wholes_[id])]) continue;
+      lines.emplace(static_cast<int>(id), lines.size());
+      text += line_of(static_cast<int>(id), lines);
+    }
+    return text;
+  }
+  using Lines = std::map<int, std::size_t>;  // by node
+  static std::string name_of(ValueRef v, const Lines& lines) {
+    return std::to_string(lines.at(v.node)) + (v.output > 0 ? "." + std::to_string(v.output) : "");
+  }
+  // "concat (axis 1) of 3 5: f32[4, 16]", and the place. Operands are named by the numbers of their lines.
+  std::string line_of(int id, const Lines& lines) const {
+    const Node& n = node(id);
+    std::string text(n.op->name);
+    if (const std::string attributes = attributes_of(n); !attributes.empty()) text += " (" + attributes + ")";
+    if (const auto number = numbers_.find(id); number != numbers_.end()) text += " " + number_text(number->second);
+    for (std::size_t i = 0; i < n.inputs.size(); ++i) text += (i == 0 ? " of " : " ") + name_of(n.inputs[i], lines);
+    for (const int body : n.bodies) {
+      text += ", a body gives";
+      for (const ValueRef v : graph_.regions[at(body)].results) text += " " + name_of(v, lines);
+    }
+    for (std::size_t i = 0; i < n.outputs.size(); ++i) text += (i == 0 ? ": " : " ") + to_string(n.outputs[i]);
+    const std::string part = n.composition < 0 ? "" : graph_.name_of(n) + " at ";
+    return one_line(text) + "\t" + one_line(part + to_string(n.where)) + "\n";
+  }
+
+  const GraphData& graph_;
+  const RankGroup& group_;
+  std::map<int, double> numbers_;           // by node: constants that are numbers
+  std::vector<int> wholes_;                 // by node
+  std::vector<std::vector<int>> operands_;  // by node, those that stand for others: the same
+  std::vector<std::vector<int>> writers_;   // by Variable
+  std::vector<bool> averages_;              // by node: it averages gradients
+  std::vector<bool> follows_;               // by node: it averages gradients, or depends on an average
+  std::vector<bool> equal_variable_;        // by Variable
+};
+
+}  // namespace
+
+Updates updates_of(const GraphData& graph, const RankGroup& group) { return Dependence(graph, group).updates(); }
+
+}  // namespace graphsink
