@@ -44,17 +44,21 @@ except ImportError as _error:
 _BUCKET_BYTES = 4 << 20
 
 
-def average(values: _Any, comm: Comm, *, bucket_bytes: int = _BUCKET_BYTES) -> _Any:
+def average(values: _Any, comm: Comm, *, bucket_bytes: int = _BUCKET_BYTES, same_program: bool = True) -> _Any:
     """The means of each of these values over all ranks, for gradients: each is what one rank would compute of the mean loss of
     all data, if every rank has as much of it. `values` is a tree of Values, as grad() gives it, and so is the result.
 
     Tensors of one dtype are put together for one exchange, as long as they have no more than bucket_bytes together; a larger one
-    is exchanged alone."""
-    return _trees.like(values, iter(_ranks.average_values(_trees.leaves(values), comm, bucket_bytes)))
+    is exchanged alone.
+
+    The ranks train one program, and compare it before its first step: the ops by which they compute and apply the gradients, with
+    types, attributes and numbers, and the values of the Variables that all ranks update alike. Say same_program=False, on all
+    ranks, where these differ on purpose."""
+    return _trees.like(values, iter(_ranks.average_values(_trees.leaves(values), comm, bucket_bytes, same_program)))
 
 
 def apply_sharded(options: _optim.Sgd | _optim.Adamw, parameters: _Any, gradients: _Any, comm: Comm, *,
-                  bucket_bytes: int = _BUCKET_BYTES) -> _core.Optimizer:
+                  bucket_bytes: int = _BUCKET_BYTES, same_program: bool = True) -> _core.Optimizer:
     """apply(options, parameters, average(gradients, comm)) with the state of the optimizer divided among the ranks: each has one
     part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et al. 2020, "ZeRO",
     stage 1). Parameters have the same bits, except that a norm, of clip_norm or a loss scale, may differ in the last bits.
@@ -62,10 +66,11 @@ def apply_sharded(options: _optim.Sgd | _optim.Adamw, parameters: _Any, gradient
     `gradients` are those of this rank, not averaged: a tree with one Value for each parameter, in their order. Of a parameter,
     rank r has "<parameter>.shard<r>", which begins with the value that the parameter has now: call broadcast_variables() before,
     and whoever overwrites the parameter later must overwrite the shards, too. Each rank saves Optimizer.variables() in a
-    checkpoint of its own: in train(), in the folder of shard_folder(). reshard() makes those for another number of ranks."""
+    checkpoint of its own: in train(), in the folder of shard_folder(). reshard() makes those for another number of ranks.
+    `bucket_bytes` and `same_program` are as for average()."""
     given = [getattr(options, field.name) for field in _dataclasses.fields(options)]
     bind = _ranks.apply_sharded_sgd if isinstance(options, _optim.Sgd) else _ranks.apply_sharded_adamw
-    made: _core.Optimizer = bind(_trees.leaves(gradients), _optim._groups(parameters), comm, bucket_bytes, *given)
+    made: _core.Optimizer = bind(_trees.leaves(gradients), _optim._groups(parameters), comm, bucket_bytes, same_program, *given)
     return made
 
 

@@ -155,10 +155,10 @@ using Values = std::vector<Value>;
 
 // Functions for graphsink/ranks.py, which takes trees apart.
 void bind_of_trees(nb::module_& m) {
-  m.def("average_values", [](const Values& values, const Comm& comm, std::size_t bucket_bytes) {
+  m.def("average_values", [](const Values& values, const Comm& comm, std::size_t bucket_bytes, bool same_program) {
     const Where where = here();
     const WithoutGil others_run;
-    return average(values, comm, {.bucket_bytes = bucket_bytes}, where);
+    return average(values, comm, {.bucket_bytes = bucket_bytes, .same_program = same_program}, where);
   });
   m.def("broadcast_variable_list", [](const std::vector<Variable>& variables, const Comm& comm, int root) {
     const Where where = here();
@@ -188,8 +188,8 @@ void bind_of_trees(nb::module_& m) {
       "none of a step that all ranks have.");
   m.def(
       "apply_sharded_sgd",
-      [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, nb::handle lr,
-         double momentum, bool nesterov, nb::handle weight_decay, nb::handle clip_norm, int accumulate,
+      [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, bool same_program,
+         nb::handle lr, double momentum, bool nesterov, nb::handle weight_decay, nb::handle clip_norm, int accumulate,
          const std::optional<LossScale>& loss_scale, const NormOfAll& norm_of_all) {
         const Where where = here();
         const SgdOptions options{.lr = Operand{lr}.arg(where),
@@ -200,16 +200,18 @@ void bind_of_trees(nb::module_& m) {
         const auto parameters = groups_of(groups, where);
         const auto values = nb::cast<Values>(gradients);
         const WithoutGil others_run;  // it waits for programs that use the parameters
-        return apply_sharded(options, parameters, values, comm, {.bucket_bytes = bucket_bytes}, where);
+        const AverageOptions buckets{.bucket_bytes = bucket_bytes, .same_program = same_program};
+        return apply_sharded(options, parameters, values, comm, buckets, where);
       },
       nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"), nb::arg("comm"),
-      nb::arg("bucket_bytes"), nb::arg("lr"), nb::arg("momentum"), nb::arg("nesterov"), nb::arg("weight_decay"),
-      nb::arg("clip_norm"), nb::arg("accumulate"), nb::arg("loss_scale").none(), nb::arg("norm_of_all").none());
+      nb::arg("bucket_bytes"), nb::arg("same_program"), nb::arg("lr"), nb::arg("momentum"), nb::arg("nesterov"),
+      nb::arg("weight_decay"), nb::arg("clip_norm"), nb::arg("accumulate"), nb::arg("loss_scale").none(),
+      nb::arg("norm_of_all").none());
   m.def(
       "apply_sharded_adamw",
-      [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, nb::handle lr,
-         double beta1, double beta2, double eps, nb::handle weight_decay, nb::handle clip_norm, int accumulate,
-         const std::optional<LossScale>& loss_scale, const NormOfAll& norm_of_all) {
+      [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, bool same_program,
+         nb::handle lr, double beta1, double beta2, double eps, nb::handle weight_decay, nb::handle clip_norm,
+         int accumulate, const std::optional<LossScale>& loss_scale, const NormOfAll& norm_of_all) {
         const Where where = here();
         const AdamwOptions options{
             .lr = Operand{lr}.arg(where),
@@ -221,12 +223,13 @@ void bind_of_trees(nb::module_& m) {
         const auto parameters = groups_of(groups, where);
         const auto values = nb::cast<Values>(gradients);
         const WithoutGil others_run;  // it waits for programs that use the parameters
-        return apply_sharded(options, parameters, values, comm, {.bucket_bytes = bucket_bytes}, where);
+        const AverageOptions buckets{.bucket_bytes = bucket_bytes, .same_program = same_program};
+        return apply_sharded(options, parameters, values, comm, buckets, where);
       },
       nb::arg("gradients").sig("list[typing.Any]"), nb::arg("groups").sig("list[typing.Any]"), nb::arg("comm"),
-      nb::arg("bucket_bytes"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"),
-      nb::arg("weight_decay"), nb::arg("clip_norm"), nb::arg("accumulate"), nb::arg("loss_scale").none(),
-      nb::arg("norm_of_all").none());
+      nb::arg("bucket_bytes"), nb::arg("same_program"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"),
+      nb::arg("eps"), nb::arg("weight_decay"), nb::arg("clip_norm"), nb::arg("accumulate"),
+      nb::arg("loss_scale").none(), nb::arg("norm_of_all").none());
 }
 
 }  // namespace
