@@ -1,16 +1,25 @@
 // Build in one place, run in another: a program file has a graph and its Variables, and what loads it needs to know
 // nothing of either.
-//   11_program_file --write FILE     builds a small training and writes it
-//   11_program_file FILE [STEPS]     loads a file, runs steps on made-up data, and prints what they record
+//   11_program_file --write FILE
+//     builds a small training and writes it
+//   11_program_file FILE [STEPS] [--mode MODE] [--save SAVED]
+//     loads a file, runs steps on made-up data, prints what they record, and saves what was trained, to go on from
+//     there
 #include <graphsink/graphsink.h>
 
+#include <algorithm>
+#include <iomanip>
 #include <iostream>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace gs = graphsink;
 
 namespace {
 
-void write(const char* path) {
+void write(const std::string& path) {
   gs::Graph g;
   gs::Value x = g.feed("x", gs::f32, {32, 8}), t = g.feed("t", gs::i32, {32});
   gs::Variable w1("w1", gs::Tensor::kaiming({8, 16}, 1)), w2("w2", gs::Tensor::kaiming({16, 4}, 2));
@@ -26,7 +35,13 @@ gs::Tensor made_up(const gs::TensorType& type, std::uint64_t seed) {
   return gs::Tensor::uniform(type.shape, seed, -1.0f, 1.0f).to(type.dtype);
 }
 
-void run(const char* path, int steps) {
+gs::Mode mode_of(const std::string& name) {
+  for (gs::Mode mode : gs::kAllModes)
+    if (name == to_string(mode)) return mode;
+  throw std::invalid_argument("there is no mode \"" + name + "\"");
+}
+
+void run(const std::string& path, int steps, gs::Mode mode, const std::string& saved) {
   gs::LoadedGraph loaded = gs::read_graph(path);
   gs::Program program = gs::compile(loaded.graph, {.target = gs::cuda_device_count() > 0 ? gs::cuda(0) : gs::cpu()});
   program.set_steps(loaded.step);
@@ -43,20 +58,37 @@ void run(const char* path, int steps) {
     for (std::int64_t size : value.shape().examples().dims()) slices.push_back(size);
     program.write(value, made_up({value.dtype(), slices}, seed++));
   }
-  program.run(gs::sink, {.steps = steps});
+  program.run(mode, {.steps = steps});
+  std::cout << std::setprecision(std::numeric_limits<double>::max_digits10);  // so that no bit is lost
   for (const auto& [name, value] : loaded.records)
     std::cout << name << " after " << program.steps() << " steps: " << program.records<double>(name).back() << "\n";
+  if (saved.empty()) return;
+  gs::WriteGraphOptions options;
+  options.step = program.steps();
+  gs::write_graph(saved, loaded.graph, options);
+}
+
+// Removes an option and its value from the arguments, and returns the value, or `otherwise` if it is not there.
+std::string take_option(std::vector<std::string>& arguments, const std::string& name, const std::string& otherwise) {
+  const auto option = std::find(arguments.begin(), arguments.end(), name);
+  if (arguments.end() - option < 2) return otherwise;
+  const std::string value = option[1];
+  arguments.erase(option, option + 2);
+  return value;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc == 3 && std::string(argv[1]) == "--write") {
-    write(argv[2]);
-  } else if (argc == 2 || argc == 3) {
-    run(argv[1], argc == 3 ? std::stoi(argv[2]) : 10);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string written = take_option(arguments, "--write", ""), saved = take_option(arguments, "--save", "");
+  const gs::Mode mode = mode_of(take_option(arguments, "--mode", "sink"));
+  if (!written.empty() && arguments.empty()) {
+    write(written);
+  } else if (written.empty() && (arguments.size() == 1 || arguments.size() == 2)) {
+    run(arguments[0], arguments.size() == 2 ? std::stoi(arguments[1]) : 10, mode, saved);
   } else {
-    std::cerr << "usage: 11_program_file --write FILE | FILE [STEPS]\n";
+    std::cerr << "usage: 11_program_file --write FILE | FILE [STEPS] [--mode MODE] [--save SAVED]\n";
     return 2;
   }
 } catch (const std::exception& e) {

@@ -96,7 +96,8 @@ prints 07_side_effects "$plan" ' say .* 07_side_effects\.cpp:[0-9]+' -- "$bin/07
 file=$work/program
 prints '11_program_file --write' -- "$bin/11_program_file" --write "$file"
 prints 11_program_file '^Variable w1 f32\[8, 16\]$' '^feed x f32\[32, 8\]$' '^loss after 10 steps: [0-9.]+$' -- \
-  "$bin/11_program_file" "$file"
+  "$bin/11_program_file" "$file" --save "$file.saved"
+prints '11_program_file goes on' '^loss after 20 steps: [0-9.]+$' -- "$bin/11_program_file" "$file.saved" --mode split-sink
 prints 08_tokenizer "$plan" '^200 steps on LICENSE, loss 4\.[0-9]+ -> 2\.[0-9]+$' "${tokenizer[@]}" -- "$bin/08_tokenizer"
 prints 09_two_gpus "$plan" '^[0-9]+ GPUs at hand: 100 steps, loss [0-9.]+ -> 0\.[0-9]+$' -- "$bin/09_two_gpus"
 if [[ $flavour == emulated ]]; then

@@ -1,6 +1,8 @@
 """Graphs with their Variables in a file: built here, run here and in C++."""
 import gc
+import os
 import pathlib
+import re
 import subprocess
 import weakref
 
@@ -160,15 +162,48 @@ def test_a_file_that_is_none_is_an_error(tmp_path):
     assert caught.value.code == gs.ErrorCode.io and caught.value.file == __file__
 
 
-def test_cpp_runs_what_python_has_written(tmp_path):
-    sample = pathlib.Path(gs.__file__).parents[2] / "bin" / "11_program_file"
-    if not sample.exists():
-        pytest.skip(f"{sample} was not built: only where CMake builds samples beside the package")
-    graph = training()
-    gs.write_graph(tmp_path / "model", graph)
-    done = subprocess.run([sample, tmp_path / "model", "4"], capture_output=True, text=True, timeout=100)
+SAMPLE = pathlib.Path(gs.__file__).parents[2] / "bin" / "11_program_file"
+
+
+def run_sample(device, *arguments):
+    """What the C++ sample says of the last values of records, by name. It takes a CUDA device where it sees one."""
+    environment = {**os.environ, **({"GS_EMU_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""} if device == gs.cpu() else {})}
+    done = subprocess.run([SAMPLE, *arguments], capture_output=True, text=True, timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
-    assert "loss after 4 steps" in done.stdout
+    return {name: float(value) for name, value in re.findall(r"^(\w+) after \d+ steps: (\S+)$", done.stdout, re.MULTILINE)}
+
+
+def run_as_the_sample(program, steps):
+    """Runs steps on the data that the sample makes up for training(), and returns what it says of records."""
+    program.write("t", np.zeros((steps, 32), np.int32))
+    program.write("x", gs.uniform((steps, 32, 8), seed=2, low=-1.0, high=1.0).numpy())
+    program.run(steps=steps)
+    return {"loss": program.records("loss")[-1], "row": program.records("row")[-1, -1]}
+
+
+def bits_of(variables):
+    return {variable.name: variable.read().tobytes() for variable in variables}
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} was not built: only where CMake builds samples beside the package")
+@pytest.mark.parametrize("mode", gs.Mode, ids=lambda mode: mode.name)
+def test_cpp_goes_on_with_what_python_has_written(device, mode, tmp_path):
+    """Three trainings with the same bits: one in Python, one in C++ after its first steps, and one from C++'s file."""
+    graph = training()
+    program = gs.compile(graph, device)
+    run_as_the_sample(program, 5)
+    gs.write_graph(tmp_path / "0", graph, step=program.steps())
+    for launch in range(2):
+        expected = run_as_the_sample(program, 4)
+        found = run_sample(device, tmp_path / f"{launch}", "4", "--mode", mode.name.replace("_", "-"), "--save",
+                           tmp_path / f"{launch + 1}")
+        assert found == expected
+        saved = gs.read_graph(tmp_path / f"{launch + 1}")
+        assert saved.step == program.steps() and bits_of(saved.variables) == bits_of(program.variables)
+    again = gs.compile(saved.graph, device)
+    again.set_steps(saved.step)
+    assert run_as_the_sample(again, 3) == run_as_the_sample(program, 3)
+    assert bits_of(again.variables) == bits_of(program.variables)
 
 
 def test_a_loaded_graph_has_one_graph_whose_names_stay(tmp_path):
