@@ -1,13 +1,21 @@
 """Calls that wait let other threads of Python run: each script would wait for ever if one of them kept the GIL."""
 from __future__ import annotations
 
+import os
+
 import pytest
+
+import cuda_arrays as arrays
+import graphsink as gs
 from test_host_op import run_script
 
 # The op of `program` goes on only when the thread `worker`, which needs the GIL, has answered: so it ends only if the call
 # that waits for it has let both run.
-PROGRAM = """
+PROGRAM = f"""
 import queue, tempfile
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+import cuda_arrays as arrays
+""" + """
 asked, answered = queue.Queue(), queue.Queue()
 def work():
     while asked.get() is not None: answered.put(1)
@@ -17,31 +25,101 @@ def ask(x):
     return x + np.float32(1)
 def build():
     g = gs.Graph()
-    x = g.input("x", gs.f32)
-    v = gs.Variable("v", 0.0)
-    y = gs.host_op(ask, out=(gs.f32, ()))(x)
-    g.assign(v, y); g.record("y", y); g.output("y", y)
+    x = g.feed("x", gs.f32, (1,))
+    v = gs.Variable("v", [0.0])
+    y = gs.host_op(ask, out=(gs.f32, (1,)))(x)
+    g.assign(v, y); g.record("y", gs.sum(y)); g.output("y", y)
     program = gs.compile(g, device)
-    program.write("x", 1)
+    program.write("x", [1])
     return program, v
 program, v = build()
 """
 
+# What the calls use: `v` is the Variable of the program that runs.
+ARGUMENTS = """
+folder = tempfile.mkdtemp()
+checkpoint = gs.snapshot(program)
+gs.save(folder + "/checkpoint", program)
+def graph_of(v):
+    g = gs.Graph()
+    g.output("v", g.value(v))
+    return g
+def loader_of(program):
+    return gs.Loader(program, {"x": np.ones(8, np.float32)}, gs.sample_order(8, batch=1))
+def memory():
+    if device != gs.cpu(): return arrays.VersionedArray([0.0])
+    page = np.zeros(128, np.uint8)
+    begin = -page.ctypes.data % 64
+    return page[begin:begin + 4].view(np.float32)
+def view(program):
+    view = program.output_view("y")
+    return view if device == gs.cpu() else view.__dlpack__(max_version=(1, 0))
+"""
+
 CALLS = ["program.sync()", "program.records('y')", "program.output('y')", "program.steps()", "program.set_steps(3)",
-         "program.bind()", "program.memory()", "program.time_ops(2)", "v.read()", "v.write(1.0)", "gs.snapshot(program)",
-         "program.write('x', 2)", "program.run(gs.interactive_serial)", "del program", "program.counters()",
-         "gs.save(tempfile.mkdtemp() + '/c.safetensors', program)"]
+         "program.bind()", "program.memory()", "program.time_ops(2)", "v.read()", "v.write([1.0])", "gs.snapshot(program)",
+         "program.write('x', [2])", "program.run(gs.interactive_serial)", "del program", "program.counters()",
+         "gs.save(folder + '/saved', program)", "gs.restore(program, checkpoint)", "gs.restore([v], checkpoint)",
+         "gs.load(folder + '/checkpoint', program)", "gs.state_dict(program)", "gs.write_graph(folder + '/graph', graph_of(v))",
+         "gs.train(program, loader_of(program), steps=8, progress=False)", "gs.evaluate(program, loader_of(program), ['y'])"]
+CALLS_OF_MEMORY = ["program.bind_memory('y', memory())", "view(program)"]
 
 
-def test_calls_that_wait_release_the_gil(device):
-    out = run_script(PROGRAM + f"""
-for call in {CALLS!r}:
+def run_calls(device, calls, prepare=""):
+    """Each call waits for a run, in two modes."""
+    out = run_script(PROGRAM + ARGUMENTS + f"""
+for call in {calls!r}:
     for mode in (gs.interactive, gs.sink):
         program, v = build()
+        {prepare}
         program.run(mode, steps=3)
         exec(call)
         program = None
 asked.put(None); worker.join()
+print("end")
+""", device)
+    assert out == "end\n"
+
+
+def test_calls_that_wait_release_the_gil(device):
+    run_calls(device, CALLS)
+
+
+def test_calls_of_memory_release_the_gil(device):
+    if device != gs.cpu() and arrays.cudart is None:
+        pytest.skip("no CUDA runtime to allocate memory with")
+    run_calls(device, CALLS_OF_MEMORY, "program.bind_memory('y', memory())")
+
+
+# They wait in rare cases only, or compute.
+OTHER_CALLS = ["program.stage('x', 1)", "program.write(program.stage('x', 1))", "gs.read(value)", "np.asarray(value)",
+               "eager.tensor([1.0])"]
+
+
+def test_other_calls_release_the_gil_too(device):
+    """No thread is made to let another run: the one that counts does so only while a call has released the GIL."""
+    out = run_script(f"""
+import time
+sys.setswitchinterval(1e6)
+counted, is_done = 0, False
+def count():
+    global counted
+    while not is_done:
+        counted += 1
+        time.sleep(0)
+counter = threading.Thread(target=count); counter.start()
+g = gs.Graph()
+g.record("x", gs.sum(g.feed("x", gs.f32, (1,))))
+program = gs.compile(g, device)
+program.write("x", [1])
+program.run()
+eager = gs.Eager(device)
+value = eager.tensor([1.0])
+for call in {OTHER_CALLS!r}:
+    code = compile(call, call, "eval")
+    before = counted
+    while counted == before: eval(code)
+is_done = True; counter.join()
 print("end")
 """, device)
     assert out == "end\n"
