@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import graphsink as gs
+
+on_cuda = pytest.mark.skipif(not gs.cuda.is_available(), reason="no CUDA device")
 
 MODES = [gs.interactive_serial, gs.interactive_parallel, gs.split_sink, gs.sink]
 
@@ -242,6 +245,70 @@ def test_explain_names_the_function_its_line_and_its_cost(device):
     assert "host_op(square)" in text and "test_host_op.py" in text
     if device != gs.cpu():
         assert "runs on the host" in text and "Python's lock" in text
+
+
+@on_cuda
+def test_a_run_of_several_steps_takes_a_launch_for_each():
+    program, _ = training(gs.cuda(0))
+    text, plan = program.explain(), program.plan()
+    assert "several steps take several launches" in text and "the step holds host nodes, and a loop in a launch may not" in text
+    assert plan.sinks_whole and plan.launches_per_step == 1 and plan.host_nodes > 0
+    for run in (1, 2):
+        program.write("x", np.ones((4, 4, 3), np.float32))
+        program.run(steps=4)
+        counted = program.counters()
+        assert counted.graph_launches == 4 * run - 1  # the first step runs op by op
+        assert counted.host_nodes == 4 * run * plan.host_nodes
+
+
+def halving():
+    """A step whose loop calls a Python function: four steps take 3, 2, 4 and 0 iterations."""
+    @gs.host_op(out=(gs.f32, ()))
+    def half(x):
+        return x / np.float32(2)
+
+    g = gs.Graph()
+    x = g.feed("x", gs.f32)
+    g.record("y", gs.while_(x + 0.0, lambda y: y > 1.0, half))
+    program = gs.compile(g, gs.cuda(0))
+    return program
+
+
+@on_cuda
+def test_a_loop_around_a_function_is_driven_by_the_host():
+    program = halving()
+    text, plan = program.explain(), program.plan()
+    assert "a loop is driven by the host" in text and "test_host_op.py" in text
+    assert "host_op(half) in its body runs on the host, and a conditional node may not hold host nodes" in text
+    assert not plan.sinks_whole and plan.launches_per_step == 2  # before and behind the loop
+    launches = []
+    for run in (1, 2):
+        program.write("x", np.array([8, 4, 16, 1], np.float32))
+        program.run(steps=4)
+        assert program.records("y").tolist() == [1, 1, 1, 1]
+        assert program.counters().host_nodes == 9 * run
+        launches.append(program.counters().graph_launches)
+    assert launches[1] - launches[0] == 4 * 2 + 9  # and one for each iteration
+
+
+def colours_of(html):
+    """The colours of the boxes, by what is written in them."""
+    colours = {}
+    for colour, text in re.findall(r'<span title="[^"]*" style="background:(#\w+);[^"]*">([^<]*)</span>', html):
+        colours.setdefault(text, set()).add(colour)
+    return colours
+
+
+@on_cuda
+def test_the_picture_is_coloured_by_device():
+    program, _ = training(gs.cuda(0))
+    html = program._repr_html_()
+    colours = colours_of(html)
+    assert colours["matmul"] == colours["sgd"]
+    assert len(colours["matmul"] | colours["host_op(square)"] | colours["copy"]) == 3
+    assert "0: launch</span>" in html and "dashed" not in html
+    html = halving()._repr_html_()
+    assert "op by op</span>" in html and "dashed" in html
 
 
 def test_eager(device):
