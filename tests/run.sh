@@ -398,7 +398,7 @@ check_docs() {
   return "$verdict"
 }
 
-# run_pytest NAME [VARIABLE=VALUE...] [ARGUMENT...]
+# run_pytest NAME [VARIABLE=VALUE...] [ARGUMENT...]: fails, too, if objects of the package live when the interpreter ends.
 run_pytest() {
   local name=$1 variables=()
   shift
@@ -408,6 +408,7 @@ run_pytest() {
   done
   gs_logged "python.$name" timeout 900 env "${variables[@]}" "$python" -m pytest -q -p no:cacheprovider -p no:faulthandler tests/python "$@" ||
     return 1
+  if grep -A 20 'nanobind: leaked' "$GS_LOGS/python.$name.log"; then return 1; fi
   tail -n 1 "$GS_LOGS/python.$name.log"
 }
 
