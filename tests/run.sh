@@ -54,9 +54,10 @@ cuda             each file alone, as users compile it: nvcc compiles     the who
                  every kernel as fast as it can, and two kernel files
                  for every architecture; links the
                  library, test_device and a project that uses the
-                 installed library; NVRTC compiles sources of fused
-                 kernels; where a GPU answers the whole preset, and
-                 runs all tests
+                 installed library; the Python package, which is
+                 imported without a driver; NVRTC compiles sources of
+                 fused kernels; where a GPU answers the whole preset,
+                 and runs all tests
 clang                                                                    cpu and emulated built with clang 16 where
                                                                          that is installed: every test, the short
                                                                          counts
@@ -308,8 +309,15 @@ check_mutants() {
 check_cuda() {
   local preset=cuda-compile GS_UNITY=OFF
   local targets=(graphsink graphsink_whole_library graphsink_all_architectures test_device existing_trainer_sunk test_fusion)
+  local after_build=true
+  if make_python_environment 'the Python package for CUDA'; then
+    local GS_CMAKE_ARGS=("${GS_CMAKE_ARGS[@]}" "${python_options[@]}")
+    targets+=(graphsink_python)
+    after_build=check_import
+  fi
   if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
   gs_build "$preset" "${targets[@]}" || return 1
+  "$after_build" "$preset" || return 1
   gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
   # NVRTC needs no GPU.
   gs_logged "$preset.nvrtc" "build/$preset/bin/test_fusion" --gtest_filter='FusedSources.*' || return 1
@@ -319,6 +327,14 @@ check_cuda() {
   else
     skip 'tests on a GPU' "nvidia-smi names none; the preset $preset was compiled and linked"
   fi
+}
+
+# check_import PRESET: the Python package is imported where no CUDA driver answers, too, and says so.
+check_import() {
+  local has_gpu=False
+  if gs_has_gpu; then has_gpu=True; fi
+  gs_logged "$1.import" env "PYTHONPATH=$GS_ROOT/build/$1/python" "$python" -c \
+    "import graphsink as gs; assert gs.cuda.is_available() == $has_gpu; print(gs.__version__)"
 }
 
 # The second compiler, with the short counts.
@@ -359,19 +375,22 @@ check_cpu() {
   fi
 }
 
+# The environment in which the Python package is built and tested, and what CMake is told of it.
+python=$GS_ROOT/build/python-env/bin/python
+python_options=(-DGRAPHSINK_PYTHON=ON "-DPython_EXECUTABLE=$python")
+make_python_environment() { # WHAT: is not checked where it cannot be made
+  gs_python_environment "$GS_ROOT/build/python-env" -r python/requirements.txt && return
+  skip "$1" 'its environment could not be made: see above, and build/logs/python.packages.log'
+  return 1
+}
+
 # The Python package: its tests on the software device, with the CPU beside it; then installed as users install it, for the
 # CPU. build/cpu is where the library was compiled.
 check_python() {
-  local environment=$GS_ROOT/build/python-env python=$GS_ROOT/build/python-env/bin/python
-  if ! gs_python_environment "$environment" -r python/requirements.txt; then
-    skip 'the Python package' 'its environment could not be made: see above, and build/logs/python.packages.log'
-    return 0
-  fi
+  make_python_environment 'the Python package' || return 0
   if [[ $sanitized == emulated ]]; then
-    local arguments=("${GS_CMAKE_ARGS[@]}")
-    GS_CMAKE_ARGS+=(-DGRAPHSINK_PYTHON=ON "-DPython_EXECUTABLE=$python")
+    local GS_CMAKE_ARGS=("${GS_CMAKE_ARGS[@]}" "${python_options[@]}")
     gs_build emulated graphsink_python graphsink_python_stub python_expected python_user_ops || return 1
-    GS_CMAKE_ARGS=("${arguments[@]}") # later stages build no Python
     run_pytest emulated "PYTHONPATH=$GS_ROOT/build/emulated/python" || return 1
   fi
   gs_logged python.install "$python" -m pip install --no-build-isolation --no-deps --force-reinstall . \
