@@ -104,7 +104,6 @@ void GraphReader::read_bodies(const JsonField& nodes) {
   regions_ = form_.member("regions");
   const std::size_t count = regions_->size();
   if (count == 0) regions_->refuse("has no region for the step");
-  graph_->regions.resize(count);
   owners_.assign(count, nodes.size());
   std::vector<int> depths(count, 0);
   for (std::size_t i = 0; i < count; ++i) {
@@ -112,6 +111,7 @@ void GraphReader::read_bodies(const JsonField& nodes) {
     field.expect_members(
         {"parent", "parameters", "results", "counter", "limit", "runs_to_limit", "is_of_segments", "stacked", "at"});
     const JsonField parent = field.member("parent");
+    graph_->regions.resize(i + 1);  // not all at once: a region takes much more memory than "0," in the file
     graph_->regions[i].parent = i == 0 ? static_cast<int>(parent.integer(-1, -1)) : parent.index(i);
     graph_->regions[i].where = place_of(field);
     if (i > 0) depths[i] = depths[at(graph_->regions[i].parent)] + 1;

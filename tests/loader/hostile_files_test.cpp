@@ -1,13 +1,11 @@
 // Files made to do harm: each is refused with an Error that names it. Together with fuzz_readers.cpp.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "graphsink/loader.h"
 #include "graphsink/source.h"
+#include "memory_of_refusal.h"
 #include "reader_samples.h"
 #include "resident_bytes.h"
 
@@ -401,35 +399,6 @@ TEST(HostileFiles, CheckpointsAreRefused) {
   expect_all_refused(hostile_safetensors(), [](const auto& path) { read_checkpoint(path); });
 }
 
-// What a child process takes beyond the file to refuse it.
-std::size_t memory_of_refusal(const std::filesystem::path& path) {
-  const auto peak_kib = [] {
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss;
-  };
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const long before = peak_kib();
-    long used = -1;
-    try {
-      read_checkpoint(path);
-    } catch (const Error&) {
-      used = peak_kib() - before;
-    }
-    _exit(write(ends[1], &used, sizeof used) == sizeof used ? 0 : 1);
-  }
-  long used = -1;
-  EXPECT_EQ(read(ends[0], &used, sizeof used), static_cast<ssize_t>(sizeof used));
-  EXPECT_GE(used, 0) << "it was not refused";
-  close(ends[0]);
-  close(ends[1]);
-  EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  return static_cast<std::size_t>(used) * 1024;
-}
-
 TEST(HostileFiles, RefusalTakesTheMemoryOfTheHeader) {
   if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
   constexpr int kMany = 20'000'000;
@@ -438,7 +407,8 @@ TEST(HostileFiles, RefusalTakesTheMemoryOfTheHeader) {
   for (const std::string& json : {std::string(kMany, '['), "{\"__metadata__\":[" + repeated("0,", kMany / 2) + "0]}",
                                   "{\"w\":{\"shape\":[" + repeated("1,", kMany / 2) + "1]}}"}) {
     write_file(path, safetensors_file(json, ""));
-    EXPECT_LT(memory_of_refusal(path), json.size() + 50'000'000) << json.substr(0, 20);
+    EXPECT_LT(testing::memory_of_refusal([&] { read_checkpoint(path); }), json.size() + 50'000'000)
+        << json.substr(0, 20);
   }
 }
 

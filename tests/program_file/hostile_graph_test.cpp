@@ -7,6 +7,8 @@
 
 #include "graph_for_files.h"
 #include "graphsink/graphsink.h"
+#include "memory_of_refusal.h"
+#include "resident_bytes.h"
 #include "round_trip.h"
 
 namespace graphsink::hostile_graph_test {
@@ -311,6 +313,50 @@ TEST_F(HostileGraph, OutputsThatAreNotListed) {
   n["attrs"]["parts"] = 1 << 12;
   n["out"] = std::vector<std::string>(1 << 12, "f32[1]");
   EXPECT_LT(message(changed.dump()).size(), 500u);
+}
+
+// As the docs of read_graph() say, which are about large files: a few megabytes are always there.
+TEST_F(HostileGraph, RefusalTakesMemoryInProportionToTheFile) {
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
+  const std::filesystem::path path = directory_ / "changed";
+  const auto expect_bounded = [&](const std::string& text) {
+    checkpoint_.metadata[kKey] = text;
+    write_checkpoint(path, checkpoint_);
+    EXPECT_LT(testing::memory_of_refusal([&] { (void)read_graph(path); }),
+              30 * std::filesystem::file_size(path) + 10'000'000)
+        << text.size() << " bytes: " << text.substr(0, 50);
+  };
+  const auto expect_change_bounded = [&](const std::function<void(json&)>& change) {
+    json changed = form_;
+    change(changed);
+    expect_bounded(changed.dump());
+  };
+  constexpr std::size_t kMany = 50'000;
+  expect_bounded(std::string(kMany, '['));
+  expect_bounded(json(std::vector<json>(kMany, json::object())).dump());
+  for (const char* list : {"ops", "nodes", "regions", "variables", "outputs"}) {
+    expect_change_bounded([&](json& g) { g[list] = std::vector<int>(kMany); });
+    expect_change_bounded([&](json& g) { g[list] = std::vector<json>(kMany / 5, g[list][0]); });
+  }
+  expect_change_bounded(
+      [&](json& g) { g["nodes"][node("input")]["attrs"]["dims"][1]["size"] = std::int64_t{1} << 40; });
+}
+
+// Everything is built before the last node is refused.
+TEST_F(HostileGraph, TheRefusalOfTheLastNodeTakesMemoryInProportionToTheFile) {
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
+  Graph g;
+  Value x = g.input("x", f32, {4});
+  for (int i = 0; i < 20'000; ++i) x = relu(x);
+  g.output("y", x);
+  use(g);
+  form_["nodes"].back()["region"] = 1000;
+  checkpoint_.metadata[kKey] = form_.dump();
+  form_ = {};
+  const std::filesystem::path path = directory_ / "changed";
+  write_checkpoint(path, checkpoint_);
+  EXPECT_LT(testing::memory_of_refusal([&] { (void)read_graph(path); }),
+            30 * std::filesystem::file_size(path) + 10'000'000);
 }
 
 TEST_F(HostileGraph, Results) {
