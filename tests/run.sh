@@ -31,8 +31,8 @@ scripts          shellcheck; profiling/results/README.md, the tables
                  rules of structure and of comments
                  (tests/structure.py, tests/comments.py)
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call;
-                 the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files
-                 under that for undefined behaviour, seed 1; lines of
+                 the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files;
+                 under that for undefined behaviour, seed 1; lines of   two ranks, by MPI and by variables
                  the CUDA backend are counted; device memory closed by
                  pages; C locale; 50 of the random graphs, faults at
                  every 11th call, no determinism, no sources for NVRTC
@@ -44,7 +44,7 @@ emulated         optimized, seed 0, where that is more than the above:   every t
 compiled         tests of whole programs on the software device, and 50  every test
                  of the random graphs, with kernels that are compiled
                  at run time
-emulated-tsan    folders of tests that have threads under the thread
+emulated-tsan    folders of tests that have threads under the thread     two ranks, by MPI and by variables
                  sanitizer, seed 2; no samples, bench or models; 50 of
                  the random graphs, faults at every 31st call of five of
                  eight workloads, no choice of a mode over thousands of
@@ -253,16 +253,16 @@ check_compiled() {
   rm -rf "$cache"
 }
 
-# Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out.
+# Under a sanitizer a test takes 3 to 15 times as long; those labelled slow are left out, and `full` without --full.
 # On the software device lines of the CUDA backend are counted, too.
 check_asan() {
-  local exclude=(-E '^(samples|bench)$') targets=(test_programs)
-  if [[ -n ${GS_FULL:-} ]]; then exclude=() targets=(); fi
+  local exclude=(-LE 'slow|full' -E '^(samples|bench)$') targets=(test_programs)
+  if [[ -n ${GS_FULL:-} ]]; then exclude=(-LE slow) targets=(); fi
   gs_build "$1" "${targets[@]}" || return 1
   find "build/$1" -name '*.gcda' -delete
   test_environment=(GS_EMU_SEED=1 GS_EMU_PROTECT=1 LC_ALL=C TZ=UTC)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
-  run_ctest "$1" "$1" -LE slow "${exclude[@]}" || return 1
+  run_ctest "$1" "$1" "${exclude[@]}" || return 1
   [[ $1 == emulated* ]] || return 0
   # Again for its summary: how much of what the software device answers a GPU has confirmed.
   "build/$1/bin/conformance_record" --check tests/conformance/golden.txt || return 1
@@ -274,10 +274,12 @@ check_asan() {
 }
 
 check_tsan() {
-  gs_build "$1" test_programs || return 1
+  local left_out='slow|full' target=test_programs
+  if [[ -n ${GS_FULL:-} ]]; then left_out=slow target=full_test_programs; fi
+  gs_build "$1" "$target" || return 1
   test_environment=(GS_EMU_SEED=2)
   if [[ $1 == emulated* ]]; then say_protection "$1" || return 1; fi
-  run_ctest "$1" "$1" -LE slow
+  run_ctest "$1" "$1" -LE "$left_out"
 }
 
 # check_fuzzed PRESET: 40 CPU-minutes for each reader of files, and ten million files for that of graphs. On two cores
