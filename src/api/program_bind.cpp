@@ -150,11 +150,9 @@ void Program::Impl::trim_shapes() {
   runner_.forget_captures();
   if (is_unsettled_) return;                        // streams may be busy for which stream() does not wait
   if (shapes_.size() > 1) runs_.read_step_times();  // as long as the entries of these steps exist
+  const HostWatch::Wait waits(watch());             // the software device may be at work meanwhile
   // All ranks drop the same, however fast each is: the others launch captures that this one still has.
-  if (rank_wait_ && shapes_.is_full()) {
-    const HostWatch::Wait waits(watch());
-    device().wait(stream());
-  }
+  if (rank_wait_ && shapes_.is_full()) device().wait(stream());
   shapes_.trim(runner_.launches(), device().is_done(stream()));
 }
 
