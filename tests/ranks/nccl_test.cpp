@@ -139,7 +139,7 @@ TEST_F(Nccl, IsRefusedBesideWorkOnAnotherGpu) {
   emu::set_device_count(2);
   const Variable far("far", Tensor::full(f32, {4}, 1.0), on_device(1));
   Graph g;
-  g.assign(far, all_reduce(mul(far, 2.0), world_of_nccl()));
+  g.assign(far, all_reduce(g.value(far) * 2.0, world_of_nccl()));
   try {
     (void)compile(g, {.target = cuda(0), .further_devices = {cuda(1)}});
     ADD_FAILURE() << "expected a refusal";
