@@ -83,9 +83,12 @@ int main(int argc, char** argv) try {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string written = take_option(arguments, "--write", ""), saved = take_option(arguments, "--save", "");
   const gs::Mode mode = mode_of(take_option(arguments, "--mode", "sink"));
+  const bool has_unknown = std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument.starts_with("--");  // or an option without its value
+  });
   if (!written.empty() && arguments.empty()) {
     write(written);
-  } else if (written.empty() && (arguments.size() == 1 || arguments.size() == 2)) {
+  } else if (written.empty() && !has_unknown && (arguments.size() == 1 || arguments.size() == 2)) {
     run(arguments[0], arguments.size() == 2 ? std::stoi(arguments[1]) : 10, mode, saved);
   } else {
     std::cerr << "usage: 11_program_file --write FILE | FILE [STEPS] [--mode MODE] [--save SAVED]\n";

@@ -28,7 +28,7 @@ int main(int argc, char** argv) try {
   gs::apply(gs::AdamwOptions{.lr = 2e-3}, {w1, w2}, gs::average(gs::grad(loss, {w1, w2}), comm));
   g.record("loss", gs::all_reduce(loss, comm, {.reduction = gs::Reduction::mean}));
 
-  // Ranks of one machine take one of its GPUs after the other.
+  // Each rank takes a GPU of its own, if ranks are numbered machine by machine; else see docs/ranks.md.
   const int gpus = gs::cuda_device_count();
   const gs::DeviceId any = gpus > 0 ? gs::cuda(comm.rank() % gpus) : gs::cpu();
   gs::Program program = gs::compile(g, {.target = has_gpus ? gs::cuda(comm.device()) : any});

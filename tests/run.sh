@@ -317,7 +317,7 @@ check_cuda() {
     targets+=(graphsink_python)
     after_build=check_import
   fi
-  if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(); fi
+  if [[ -n ${GS_FULL:-} ]] || gs_has_gpu; then preset=cuda targets=(all graphsink_whole_library graphsink_all_architectures); fi
   gs_build "$preset" "${targets[@]}" || return 1
   "$after_build" "$preset" || return 1
   gs_logged "$preset.package" tests/package/test.sh "build/$preset" || return 1
@@ -525,10 +525,16 @@ check_all() {
   summary
 }
 
-# use_linker NAME: for all configurations from here on; "" is that of the compiler.
+# use_linker NAME: for all configurations from here on; "" is that of the compiler, also where a build folder had another.
 use_linker() {
   local kind
-  for kind in EXE SHARED MODULE; do GS_CMAKE_ARGS+=("-DCMAKE_${kind}_LINKER_FLAGS=${1:+-fuse-ld=$1}"); done
+  for kind in EXE SHARED MODULE; do
+    if [[ -n $1 ]]; then
+      GS_CMAKE_ARGS+=("-DCMAKE_${kind}_LINKER_FLAGS=${LDFLAGS:+$LDFLAGS }-fuse-ld=$1")
+    else
+      GS_CMAKE_ARGS+=("-UCMAKE_${kind}_LINKER_FLAGS")
+    fi
+  done
 }
 
 build_only() {
@@ -554,10 +560,10 @@ case ${1:-} in
     GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
     gs_require_packages "${GS_BUILD_PACKAGES[@]}" dpkg-dev file libopenmpi-dev openmpi-bin # for what cpack makes, and for ranks
     for package in ccache clang-format-14 mold shellcheck gcovr locales doxygen; do
-      (gs_require_packages "$package") || true # where it stays missing, its stage says so
+      (gs_require_packages "$package") || true # where it stays missing, its stage says so, or all takes longer
     done
     # A test with sanitizers has 300 MB, for which this linker takes a third of the time.
-    if command -v ld.mold >/dev/null; then use_linker mold; fi
+    if command -v ld.mold >/dev/null; then use_linker mold; else use_linker ''; fi
     check_all
     ;;
   *)

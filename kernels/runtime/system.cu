@@ -264,7 +264,7 @@ void mark_stop_cpu(const CpuArgs& a) { mark_stop(state_of(a), stops_of(a, 0)); }
 void mark_stop_cuda(CudaArgs& a) { a.launch(mark_stop_kernel, Extent{}, Extent{}, 0, stops_of(a, 0), state_of(a)); }
 
 const OpDef mark_stop_op{.name = "mark_stop",
-                         .traits = {.host_effect = true, .kernels_wait = true},  // part of the commit, as check_host
+                         .traits = {.host_effect = true, .kernels_wait = true},
                          .prepare = load_kernels<mark_stop_kernel>,
                          .bodies = {mark_stop_cpu, mark_stop_cuda}};
 

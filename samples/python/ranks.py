@@ -31,7 +31,7 @@ def train(x: gs.Value = gs.feed(gs.f32, batch, 784), t: gs.Value = gs.feed(gs.i3
 
 
 gpus = gs.cuda_device_count()
-any_device = gs.cuda(comm.rank % gpus) if gpus else gs.cpu()  # ranks of one machine take one of its GPUs after the other
+any_device = gs.cuda(comm.rank % gpus) if gpus else gs.cpu()  # one each, if ranks are numbered machine by machine
 step = train.compile(target=gs.cuda(comm.device) if options.nccl else any_device)
 random = np.random.default_rng(0)
 labels = random.integers(0, 10, 6400, dtype=np.int32)

@@ -40,7 +40,7 @@ using Memory = std::shared_ptr<void>;
 // An allocation failed. The message says what the device knows; the caller adds what the memory was for.
 class OutOfMemory : public Error {
  public:
-  // `full`: the device whose memory does not suffice; cpu() for memory of the host, also of one that a GPU uses.
+  // `full`: the device whose memory does not suffice; cpu() for memory of the host, pinned memory included.
   OutOfMemory(std::string op, DeviceId full, std::string problem, std::string remedy)
       : Error(std::move(op), Where(), std::move(problem), std::move(remedy), ErrorCode::out_of_memory), full_(full) {}
   DeviceId full() const { return full_; }

@@ -23,8 +23,8 @@ void add_costs(Plan& plan);
 using Dependencies = std::vector<std::vector<int>>;
 Dependencies dependencies(const Plan& plan, int sequence = 0);
 
-// The first task of the commit, which is the end of the schedule and runs after all else. On the target, it is on
-// stream 0.
+// The first task of the commit, which is the end of the schedule. It follows all else, but for copies that tell further
+// devices how the step stands. The target commits on stream 0.
 int first_commit_task(const Plan& plan);
 
 // Whether the task follows all that stand before it: ranks agree on the step there, or further devices hear of it.

@@ -85,6 +85,22 @@ TEST(Collective, TheHostOfADeviceSeesHowTheStepStands) {
   EXPECT_EQ(position(plan_for(Target::host()), "tell_step"), -1);
 }
 
+// A further device commits only what all ranks agreed on.
+TEST(Collective, TheRanksAgreeBeforeAFurtherDeviceCommits) {
+  Target target = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  target.peers = {1};
+  second.peers = {0};
+  Graph g;
+  const Variable w("w", Tensor(f32, {256}), on_device(1));
+  g.assign(w, exchange(g.input("x", f32, {256})));
+  const Plan plan = make_plan(g, target, system_ops(), {}, {.further_targets = {second}});
+  EXPECT_GT(position(plan, "agree"), position(plan, "check_device"));
+  EXPECT_GT(position(plan, "check_host"), position(plan, "agree"));
+  EXPECT_GT(position(plan, "store"), position(plan, "check_host"));
+  for (const PlanNode& node : plan.nodes) EXPECT_EQ(node.device, node.op->name == "store" ? 1 : 0) << node.op->name;
+}
+
 TEST(Collective, DoesNotDrawItsNeighboursToTheHost) {
   const Plan plan = plan_for(Target::cuda13());
   for (const PlanNode& node : plan.nodes)
@@ -271,7 +287,6 @@ TEST(CollectiveOnADevice, MayBePlacedOnTheHostByDefault) {
   EXPECT_GT(position(plan, "agree"), position(plan, "tell_step"));
 }
 
-// A further device commits only what all ranks agreed on.
 TEST(CollectiveOnADevice, IsNotBesideWorkOnAFurtherDevice) {
   Target target = Target::cuda13(), second = Target::cuda13();
   second.id = cuda(1);

@@ -414,7 +414,7 @@ for _ in range(2):
     assert out == "dropped\ndropped\n"
 
 
-WATCHDOG = "import faulthandler; faulthandler.dump_traceback_later(60, exit=True)\n"
+WATCHDOG = "import faulthandler; faulthandler.dump_traceback_later(180, exit=True)\n"
 
 
 def run_script(text: str, device: gs.DeviceId, code: int = 0, watchdog: str = WATCHDOG, **variables: str) -> str:

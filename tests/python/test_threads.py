@@ -92,7 +92,7 @@ def test_calls_of_memory_release_the_gil(device):
 
 
 # They wait in rare cases only, or compute.
-OTHER_CALLS = ["program.stage('x', 1)", "program.write(program.stage('x', 1))", "gs.read(value)", "np.asarray(value)",
+OTHER_CALLS = ["program.stage('x', 1)", "program.write(staged)", "gs.read(value)", "np.asarray(value)",
                "eager.tensor([1.0])"]
 
 
@@ -117,8 +117,12 @@ eager = gs.Eager(device)
 value = eager.tensor([1.0])
 for call in {OTHER_CALLS!r}:
     code = compile(call, call, "eval")
-    before = counted
-    while counted == before: eval(code)
+    before = seen = counted
+    while seen == before:
+        staged = program.stage("x", 1)
+        before = counted
+        eval(code)
+        seen = counted
 is_done = True; counter.join()
 print("end")
 """, device)
