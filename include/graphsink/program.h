@@ -155,7 +155,7 @@ class Program {
   // The memory that the plan needs, before run() allocates it; to_string() prints it. Code and captured graphs are not
   // included, because CUDA does not say what they take. All input shapes share one arena, but each that was bound keeps
   // workspaces and host memory of its own, see Limits::shape_cache_bytes. Prepares the ops, as bind() does, and
-  // throws the same Errors.
+  // throws the same Errors, but waits for no other rank.
   MemoryReport memory(Where where = Where::current());
 
   // Gives data to an input or a feed. An input takes one tensor. A feed takes one slice, which every step uses, or one
@@ -228,7 +228,8 @@ class Program {
 
   // Plans, prepares and allocates for the input shapes written last. run() calls it when it meets new shapes. If there
   // is not enough memory, the Error says what the memory was for, how much is free where that is known, which values
-  // are the largest, with their lines, and what to do. The program stays usable, for example with smaller shapes.
+  // are the largest, with their lines, and what to do. The program stays usable, for example with smaller shapes. Ranks
+  // wait for each other, and compare plans and first values: see ranks.h.
   void bind(Where where = Where::current());
 
   // Runs steps. Returns when they are issued, not when they are done. Allocates nothing for shapes that are bound. In

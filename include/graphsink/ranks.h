@@ -219,7 +219,7 @@ struct AverageOptions {
   // Tensors of one dtype are put together for one exchange, as long as they have no more bytes together; a larger one
   // is exchanged alone. At least 1.
   std::size_t bucket_bytes = std::size_t{4} << 20;
-  // The ranks of the Comm train one program. When it is planned, they compare the ops on which these gradients depend,
+  // The ranks of the Comm train one program. When it is bound, they compare the ops on which these gradients depend,
   // in this step and, through the Variables that it updates, in later ones: attributes, numbers, operands and types;
   // and once the values of the Variables that all ranks update alike, and of those that such updates read. Each throws
   // Error that names the first op, or the Variable, that differs. Inputs, tensors given to constant(), other Variables,

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -140,7 +141,8 @@ constexpr const char* kSameOps =
     "build the same graph on all ranks, with equal numbers; or give average() or apply_sharded() same_program = false "
     "on all of them, if their graphs differ on purpose";
 constexpr const char* kSameValues =
-    "call broadcast_variables() before the first step, or begin with equal values, from one seed or one checkpoint, "
+    "call broadcast_variables() before bind() or the first run(), or begin with equal values, from one seed or one "
+    "checkpoint, "
     "and "
     "equal options of the optimizer; or give average() or apply_sharded() same_program = false on all ranks, if the "
     "values differ on purpose";
@@ -151,19 +153,26 @@ struct Part {
   Updates updates;
   std::string ops{};   // stands for the updates
   std::string plan{};  // stands for all that must be equal, but for values
+
+  // Values are compared once for a graph, whatever shapes its plans have.
+  std::string values(RankGroup& group) const { return group.has_agreed_on(ops) ? "" : values_of(updates.equal); }
 };
 
 Part part_of(const Agreement& agreement, const GraphData& graph, const Voters& voters, const RankGroup& group) {
-  Part part{collectives_of(agreement, group), name_of(*voters.all), updates_of(graph, group)};
+  const auto is_compared = [&](const CollectiveUse& use) {
+    const auto& attrs = use.attrs.as<CollectiveAttrs>();
+    return attrs.same_program && attrs.group.get() == &group;
+  };
+  Part part{collectives_of(agreement, group), name_of(*voters.all), {}};
+  if (std::any_of(agreement.collectives.begin(), agreement.collectives.end(), is_compared))
+    part.updates = updates_of(graph, group);
   part.ops = "ops " + hash_of(without_places(part.updates.ops));
   part.plan = without_places(part.collectives) + part.voters + "\n" + part.ops;
   return part;
 }
 
 // Compares the parts of all ranks, for which it waits. Returns the problem, which is the same on all of them.
-std::optional<Error> difference(RankGroup& group, const Part& mine, const Where& where) {
-  // Values are compared once for a graph, whatever shapes its plans have: before its first step.
-  const std::string values = group.has_agreed_on(mine.ops) ? "" : values_of(mine.updates.equal);
+std::optional<Error> difference(RankGroup& group, const Part& mine, const std::string& values, const Where& where) {
   const Exchange exchange{"bind", where};
   const std::vector<std::string> hashes = group.all_texts(hash_of(mine.plan + values), exchange);
   if (std::adjacent_find(hashes.begin(), hashes.end(), std::not_equal_to<>()) == hashes.end()) {
@@ -183,7 +192,7 @@ std::optional<Error> difference(RankGroup& group, const Part& mine, const Where&
       if (const std::string found = each.difference(texts[0], texts[rank], std::to_string(rank)); !found.empty())
         return Error("bind", where, "the ranks" + group.suffix() + " " + each.problem + found, each.remedy);
   }
-  return {};
+  return Error("bind", where, "the ranks" + group.suffix() + " have different plans", kSameOps);
 }
 
 // A rank that could not bind its plan, as the ranks of a group tell each other: a digit for the ErrorCode, then the
@@ -210,17 +219,26 @@ std::string first_unbound(RankGroup& group, const std::string& mine, const Where
 // all groups before a rank throws, so that none waits for it, and so that a group hears of failures in those before it.
 void agree_on_plan(const Agreement& agreement, const GraphData& graph, const Error* failure, const Where& where) {
   const Voters voters = voters_of(agreement, where);
-  std::string unbound;
+  std::string unbound, values;
   std::optional<Error> problem;
+  std::exception_ptr thrown;
   for (RankGroup* group : voters.groups) {
     const Part mine = part_of(agreement, graph, voters, *group);
     if (group->has_agreed_on(mine.plan)) continue;
     if (failure != nullptr && unbound.empty()) unbound = unbound_text(*failure, *group);
+    try {
+      if (unbound.empty()) values = mine.values(*group);
+    } catch (const std::exception& e) {
+      thrown = std::current_exception();
+      const auto* error = dynamic_cast<const Error*>(&e);
+      unbound = unbound_text(error ? *error : Error("bind", where, e.what(), ""), *group);
+    }
     unbound = first_unbound(*group, unbound, where);
     if (!unbound.empty()) continue;
-    const std::optional<Error> found = difference(*group, mine, where);
+    const std::optional<Error> found = difference(*group, mine, values, where);
     if (found && !problem) problem.emplace(*found);
   }
+  if (thrown) std::rethrow_exception(thrown);
   if (!unbound.empty()) throw_unbound(unbound, where);
   if (problem) throw Error(*problem);
 }

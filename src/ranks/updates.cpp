@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -62,6 +63,14 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Examples of open dimensions may differ, as the sizes do for which they stand.
+std::string type_text(const TensorType& type) {
+  std::string text(to_string(type.dtype));
+  for (int i = 0; i < type.shape.rank(); ++i)
+    text += (i == 0 ? "[" : ", ") + (type.shape.is_open(i) ? "open" : std::to_string(type.shape[i]));
+  return text + (type.shape.rank() == 0 ? "[]" : "]");
+}
+
 // Finds what depends on what. A loop or branch counts as one node, which stands for all nodes of its bodies.
 class Dependence {
  public:
@@ -77,10 +86,14 @@ class Dependence {
 
   Updates updates() const {
     const std::vector<bool> counts = all_that_gradients_need();
-    return {text_of(counts), equal_variables(counts)};
+    Lines lines;
+    std::string ops = text_of(counts, lines);
+    return {std::move(ops), equal_variables(counts, lines)};
   }
 
  private:
+  using Lines = std::map<int, std::size_t>;  // by node: the number of its line
+
   const Node& node(int id) const { return graph_.nodes[at(id)]; }
   const CollectiveAttrs* collective(int id) const {
     return node(id).op->traits.agree != nullptr ? node(id).attrs.get_if<CollectiveAttrs>() : nullptr;
@@ -207,7 +220,7 @@ class Dependence {
   }
 
   // Those that are written behind the averages, and those that such updates read.
-  std::vector<Variable> equal_variables(const std::vector<bool>& counts) const {
+  std::vector<Variable> equal_variables(const std::vector<bool>& counts, const Lines& lines) const {
     std::vector<int> from;
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       const int variable = counts[id] ? variable_of(static_cast<int>(id)) : -1;
@@ -220,23 +233,63 @@ class Dependence {
       return !averages_[at(id)] && (variable < 0 || equal_variable_[at(variable)]);
     });
     std::vector<Variable> result;
-    for (std::size_t id = 0; id < reached.size(); ++id)
-      if (const int variable = variable_of(static_cast<int>(id)); reached[id] && variable >= 0)
+    for (const int variable : in_order_of(lines))
+      if (reached[at(graph_.variables[at(variable)].read.node)])
         result.push_back(graph_.variables[at(variable)].variable);
     return result;
   }
 
-  std::string text_of(const std::vector<bool>& counts) const {
-    std::map<int, std::size_t> lines;
+  // A number, a Variable or the state of random numbers is one node, made where the graph uses it first, and that may
+  // be for what one rank alone computes. So its line stands where a node that counts uses it first.
+  static bool is_source(const Node& n) {
+    return n.op == &constant_op || n.op == &variable_op || n.op == &random_state_op || n.op == &step_op;
+  }
+  void add_line(int id, Lines& lines, std::string& text) const {
+    if (lines.contains(id)) return;
+    const auto add_sources = [&](const auto& values) {
+      for (const ValueRef v : values)
+        if (v.node >= 0 && is_source(node(v.node))) add_line(v.node, lines, text);
+    };
+    add_sources(node(id).inputs);
+    for (const int body : node(id).bodies) add_sources(graph_.regions[at(body)].results);
+    text += line_of(id, lines);
+    lines.emplace(id, lines.size());
+  }
+
+  void add_assignment(int variable, Lines& lines, std::string& text) const {
+    const VariableUse& use = graph_.variables[at(variable)];
+    if (!use.is_assigned()) return;
+    add_line(use.assigned.node, lines, text);
+    text += "assign " + name_of(use.assigned, lines) + " to " + name_of(use.read, lines) + "\t" +
+            one_line(to_string(node(use.assigned.node).where)) + "\n";
+  }
+
+  // `lines` become those of the text.
+  std::string text_of(const std::vector<bool>& counts, Lines& lines) const {
     std::string text;
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (!counts[at(wholes_[id])]) continue;
-      lines.emplace(static_cast<int>(id), lines.size());
-      text += line_of(static_cast<int>(id), lines);
+    for (int id = 0; id < static_cast<int>(graph_.nodes.size()); ++id)
+      if (counts[at(wholes_[at(id)])] && !is_source(node(id))) add_line(id, lines, text);
+    // An assigned value may be a further Variable, which has no line yet.
+    std::set<int> seen;
+    for (bool has_more = true; std::exchange(has_more, false);) {
+      for (const int variable : in_order_of(lines)) {
+        if (!seen.insert(variable).second) continue;
+        has_more = true;
+        add_assignment(variable, lines, text);
+      }
     }
     return text;
   }
-  using Lines = std::map<int, std::size_t>;  // by node
+  // The Variables that have a line, in the order of these.
+  std::vector<int> in_order_of(const Lines& lines) const {
+    std::vector<std::pair<std::size_t, int>> found;
+    for (const auto& [id, line] : lines)
+      if (const int variable = variable_of(id); variable >= 0) found.emplace_back(line, variable);
+    std::sort(found.begin(), found.end());
+    std::vector<int> result;
+    for (const auto& [line, variable] : found) result.push_back(variable);
+    return result;
+  }
   static std::string name_of(ValueRef v, const Lines& lines) {
     return std::to_string(lines.at(v.node)) + (v.output > 0 ? "." + std::to_string(v.output) : "");
   }
@@ -251,7 +304,7 @@ class Dependence {
       text += ", a body gives";
       for (const ValueRef v : graph_.regions[at(body)].results) text += " " + name_of(v, lines);
     }
-    for (std::size_t i = 0; i < n.outputs.size(); ++i) text += (i == 0 ? ": " : " ") + to_string(n.outputs[i]);
+    for (std::size_t i = 0; i < n.outputs.size(); ++i) text += (i == 0 ? ": " : " ") + type_text(n.outputs[i]);
     const std::string part = n.composition < 0 ? "" : graph_.name_of(n) + " at ";
     return one_line(text) + "\t" + one_line(part + to_string(n.where)) + "\n";
   }

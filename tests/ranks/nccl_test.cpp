@@ -167,6 +167,23 @@ TEST_F(Nccl, AllRanksDropTheSameSetsOfShapes) {
   EXPECT_EQ(program.counters().evicted_shapes, 3u);
 }
 
+// Steps that are not captured cause no vote.
+TEST_F(Nccl, AllRanksKeepToTheLeastLimitOfShapesBetweenCaptures) {
+  Graph g;
+  const Value x = g.input("x", f32, {open(8)});
+  g.output("y", all_reduce(sum(x), world_of_nccl()));
+  const std::size_t room = me() == bad() ? 2 : 100;
+  Program program = compile(g, {.target = cuda(0), .limits = {.shape_cache_shapes = room}});
+  program.write(x, Tensor::full(f32, {3}, 1.0));
+  for (int i = 0; i < 2; ++i) program.run(sink);
+  for (const std::int64_t size : {4, 5, 6}) {
+    program.write(x, Tensor::full(f32, {size}, 1.0));
+    program.run(interactive_serial);
+    EXPECT_EQ(program.output("y").at(0), static_cast<double>(ranks() * size));
+  }
+  EXPECT_EQ(program.counters().cached_shapes, 2u);
+}
+
 TEST_F(Nccl, ACaptureThatFailsOnOneRankCountsOnNone) {
   Step step(world_of_nccl());
   step.write(1);

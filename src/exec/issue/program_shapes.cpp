@@ -204,8 +204,8 @@ void ProgramShapes::trim(const LaunchQueue& launches, bool is_done) {
 }
 
 std::int64_t ProgramShapes::with_room() const {
-  if (cache_.is_within_limits()) return std::numeric_limits<std::int64_t>::max();
-  return static_cast<std::int64_t>(cache_.fitting());
+  constexpr std::size_t kMost = std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(std::min(cache_.is_within_limits() ? cache_.most_slots() : cache_.fitting(), kMost));
 }
 
 void ProgramShapes::drop_all() {

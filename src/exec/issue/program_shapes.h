@@ -118,7 +118,8 @@ class ProgramShapes {
   // any are kept if there is room, so that the next capture can change them in place. `is_done`: no launch of the
   // program is running.
   void trim(const LaunchQueue& launches, bool is_done);
-  // How many entries have room in the cache, those that were used last; a number above all others if all of them have.
+  // How many entries have room in the cache: of those that are there, the ones that were used last; or as many as the
+  // limits allow, if all of them have.
   std::int64_t with_room() const;
   // From then on trim() keeps so many entries, whatever they take.
   void keep(std::int64_t most) { kept_ = static_cast<std::size_t>(most); }
