@@ -129,7 +129,8 @@ def parse(path: pathlib.Path) -> Header:
 
 
 class Writer:
-    """Writes the binding of one function. `waits`: it may wait for other processes, and other Python threads run then."""
+    """Writes the binding of one function. Other Python threads run while it is computed by an Eager; if it `waits`, which
+    it may do for other processes, also while it becomes part of a graph."""
 
     def __init__(self, function: Function, structs: dict[str, list[Parameter]], waits: bool):
         self.function, self.structs, self.waits = function, structs, waits
@@ -138,12 +139,18 @@ class Writer:
         self.arguments: list[str] = []
         self.keywords: list[str] = []
         self.prelude: list[str] = []
+        self.operands: list[str] = []  # those that may be of an Eager
 
     def add(self, taken: str, name: str, passed: str, default: str | None = None, is_keyword: bool = False) -> None:
         self.signature.append(f"{taken} {name}")
         self.call.append(passed)
         none = ".none()" if default == "nb::none()" else ""
         self.arguments_of(is_keyword).append(f'nb::arg("{name}"){none}' + (f" = {default}" if default else ""))
+
+    def add_operand(self, taken: str, name: str, made: str) -> None:
+        self.add(taken, name, f"std::move({name}_given)")
+        self.prelude.append(f"    auto {name}_given = {made};")
+        self.operands.append(f"{name}_given")
 
     def arguments_of(self, is_keyword: bool) -> list[str]:
         return self.keywords if is_keyword else self.arguments
@@ -163,13 +170,10 @@ class Writer:
 
     def parameter(self, p: Parameter) -> None:
         kind = p.type.removeprefix("const ").removesuffix("&").strip()
-        if kind == "Arg" and self.waits:
-            self.add("const Operand&", p.name, f"{p.name}_arg")
-            self.prelude.append(f"    const Arg {p.name}_arg = {p.name}.operand(where);")
-        elif kind == "Arg":
-            self.add("const Operand&", p.name, f"{p.name}.operand(where)")
+        if kind == "Arg":
+            self.add_operand("const Operand&", p.name, f"{p.name}.operand(where)")
         elif kind == "std::vector<Arg>":
-            self.add("const std::vector<Operand>&", p.name, f"operands({p.name}, where)")
+            self.add_operand("const std::vector<Operand>&", p.name, f"operands({p.name}, where)")
         elif kind == "Graph":
             self.add("const GraphHandle&", p.name, f"{p.name}.graph")
         elif kind == "Shape":
@@ -193,6 +197,7 @@ class Writer:
             self.call.append("options")
         elif kind in VALUE_STRUCTS or kind in ("Value", "Comm"):
             self.add(f"const {kind}&", p.name, p.name)
+            self.operands += [p.name] if kind != "Comm" else []
         elif kind in ("int", "bool", "double", "std::int64_t", "DType") or kind.startswith("std::vector<"):
             default = p.default
             if default == "{}":
@@ -209,7 +214,12 @@ class Writer:
         extras = self.arguments + (["nb::kw_only()"] + self.keywords if self.keywords else [])
         comment = self.function.comment
         body = ["    const Where where = here();"] if uses_where else []
-        body += self.prelude + (["    const WithoutGil others_run;"] if self.waits else [])
+        if self.waits:
+            body += ["    OpCall call;", *self.prelude, "    call.begin_without_gil();"]
+        elif self.operands:
+            body += ["    OpCall call;", *self.prelude, f"    call.begin({', '.join(self.operands)});"]
+        else:
+            body += self.prelude
         name = self.function.name
         body.append(f"    return graphsink::{name}({', '.join(self.call)});")
         extra = "".join(f", {e}" for e in extras)

@@ -3,8 +3,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "arrays.h"
 #include "casters.h"
@@ -15,6 +19,31 @@ namespace graphsink::python {
 // While it lives, other Python threads run. For every call that waits, or takes a lock that a thread may hold which
 // waits for the GIL.
 using WithoutGil = nb::gil_scoped_release;
+
+// Lets other Python threads run while ops of an Eager are computed; an op of a graph is made too fast for that.
+// Declared before the operands, which may be the last to refer to memory of a device: so they end without the GIL, too.
+class OpCall {
+ public:
+  // Called when the operands are there, for which Python is needed.
+  template <class... Operands>
+  void begin(const Operands&... operands) {
+    if ((is_of_eager(operands) || ...)) begin_without_gil();
+  }
+  void begin_without_gil() { others_run_.emplace(); }
+
+ private:
+  static bool is_of_eager(const Value& value) { return value.eager() != nullptr; }
+  static bool is_of_eager(const Padded& padded) { return is_of_eager(padded.values); }
+  static bool is_of_eager(const Arg& operand) {
+    const auto* value = std::get_if<Value>(&operand.content());
+    return value != nullptr && is_of_eager(*value);
+  }
+  static bool is_of_eager(const std::vector<Arg>& operands) {
+    return std::any_of(operands.begin(), operands.end(), [](const Arg& operand) { return is_of_eager(operand); });
+  }
+
+  std::optional<WithoutGil> others_run_;
+};
 
 // The graph that is being traced (graphsink/_context.py). Throws Error of `op` if there is none.
 const GraphHandle& current_graph(const Where& where, const char* op = "operand");

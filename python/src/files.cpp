@@ -149,7 +149,7 @@ void bind_snapshots(nb::module_& m) {
 // A graph that was read, and the Graph of Python's, which one is made of when it is read: names that it gets later
 // stay.
 struct LoadedHandle {
-  LoadedGraph loaded;
+  Ending<LoadedGraph> loaded = LoadedGraph();
   nb::object graph;
 
   template <class Visit>
@@ -190,25 +190,25 @@ void bind_program_files(nb::module_& m) {
       .def_prop_ro(
           "graph", [](const LoadedHandle& self) { return self.graph; }, nb::sig("def graph(self) -> Graph"))
       .def_prop_ro(
-          "inputs", [](const LoadedHandle& self) { return dict_of(self.loaded.inputs); },
+          "inputs", [](const LoadedHandle& self) { return dict_of(self.loaded->inputs); },
           nb::sig("def inputs(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "feeds", [](const LoadedHandle& self) { return dict_of(self.loaded.feeds); },
+          "feeds", [](const LoadedHandle& self) { return dict_of(self.loaded->feeds); },
           nb::sig("def feeds(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "records", [](const LoadedHandle& self) { return dict_of(self.loaded.records); },
+          "records", [](const LoadedHandle& self) { return dict_of(self.loaded->records); },
           nb::sig("def records(self) -> dict[str, Value]"), "One value of each record, by name.")
       .def_prop_ro(
-          "outputs", [](const LoadedHandle& self) { return dict_of(self.loaded.outputs); },
+          "outputs", [](const LoadedHandle& self) { return dict_of(self.loaded->outputs); },
           nb::sig("def outputs(self) -> dict[str, Value]"))
       .def_prop_ro(
-          "variables", [](const LoadedHandle& self) { return self.loaded.variables; },
+          "variables", [](const LoadedHandle& self) { return self.loaded->variables; },
           "All that the graph uses, in the order in which it first did.")
       .def_prop_ro(
-          "step", [](const LoadedHandle& self) { return self.loaded.step; },
+          "step", [](const LoadedHandle& self) { return self.loaded->step; },
           "The step that training goes on with: give it to Program.set_steps().")
       .def_prop_ro(
-          "metadata", [](const LoadedHandle& self) { return dict_of(self.loaded.metadata); },
+          "metadata", [](const LoadedHandle& self) { return dict_of(self.loaded->metadata); },
           nb::sig("def metadata(self) -> dict[str, str]"));
   m.def(
       "write_graph",
@@ -237,11 +237,11 @@ void bind_program_files(nb::module_& m) {
         LoadedHandle made;
         {
           WithoutGil others_run;
-          made.loaded = read_graph(path.path, options, where);
+          made.loaded.object = read_graph(path.path, options, where);
         }
-        made.graph = handle_of(made.loaded);
+        made.graph = handle_of(made.loaded.object);
         // So that it owns the functions of ops that are added to it.
-        const auto key = reinterpret_cast<std::uintptr_t>(made.loaded.graph.data().get());
+        const auto key = reinterpret_cast<std::uintptr_t>(made.loaded->graph.data().get());
         nb::module_::import_("graphsink._context").attr("graphs")[nb::int_(key)] = made.graph;
         return made;
       },

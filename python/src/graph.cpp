@@ -12,27 +12,40 @@ namespace {
 
 using Binary = Value (*)(Arg, Arg, Placement);
 
+Value apply(Binary op, nb::handle a, nb::handle b) {
+  const Where where = here();
+  OpCall call;
+  Arg first = Operand{a}.operand(where), second = Operand{b}.operand(where);
+  call.begin(first, second);
+  return op(std::move(first), std::move(second), Placement{});
+}
+
+using Unary = Value (*)(Arg, Placement);
+
+Value apply(Unary op, nb::handle a) {
+  OpCall call;
+  Arg operand = Operand{a}.operand(here());
+  call.begin(operand);
+  return op(std::move(operand), Placement{});
+}
+
 // x + y, and y + x for a number y; numbers of NumPy come first where Value has no __array_ufunc__.
 template <class T>
 void bind_binary(nb::class_<T>& type, const char* name, const char* reversed, Binary op) {
-  const auto apply = [op](nb::handle a, nb::handle b) -> nb::object {
-    const Where where = here();
-    return nb::cast(op(Operand{a}.operand(where), Operand{b}.operand(where), Placement{}));
-  };
   const std::string operand = "(self, other: graphsink._types.Operand, /) -> Value";
   type.def(
-      name, [apply](nb::handle self, nb::handle other) { return apply(self, other); },
+      name, [op](nb::handle self, nb::handle other) { return apply(op, self, other); },
       nb::sig(interned("def " + std::string(name) + operand)), nb::is_operator());
   if (reversed == nullptr) return;
   type.def(
-      reversed, [apply](nb::handle self, nb::handle other) { return apply(other, self); },
+      reversed, [op](nb::handle self, nb::handle other) { return apply(op, other, self); },
       nb::sig(interned("def " + std::string(reversed) + operand)), nb::is_operator());
 }
 
 template <class T>
-void bind_unary(nb::class_<T>& type, const char* name, Value (*op)(Arg, Placement)) {
+void bind_unary(nb::class_<T>& type, const char* name, Unary op) {
   type.def(
-      name, [op](nb::handle self) { return op(Operand{self}.operand(here()), Placement{}); }, nb::is_operator(),
+      name, [op](nb::handle self) { return apply(op, self); }, nb::is_operator(),
       nb::sig(interned("def " + std::string(name) + "(self) -> Value")));
 }
 
@@ -194,8 +207,11 @@ void bind_subscript(nb::class_<T>& type) {
       "__getitem__",
       [](nb::handle self, nb::handle index) {
         const Where where = here();
+        OpCall call;
         const Value value = value_of(Operand{self}, where, "[]");
-        return Subscript(value, index, where).apply(value);
+        const Subscript subscript(value, index, where);
+        call.begin(value);
+        return subscript.apply(value);
       },
       nb::arg("index").none(), nb::sig("def __getitem__(self, index: graphsink._types.Index, /) -> Value"),
       "x[i] is without the axis, x[a:b:step] keeps it; None adds an axis, ... stands for all that are left. Integers "
@@ -219,13 +235,13 @@ void bind_value(nb::module_& m) {
            })
       .def("__hash__", [](nb::handle self) { return reinterpret_cast<std::uintptr_t>(self.ptr()) >> 4; })
       .def(
-          "__eq__", [](const Value& a, const Operand& b) { return equal(Arg(a, here()), b.arg(here())); },
+          "__eq__", [](nb::handle self, const Operand& other) { return apply(equal, self, other.object); },
           nb::is_operator())
       .def(
-          "__ne__", [](const Value& a, const Operand& b) { return not_equal(Arg(a, here()), b.arg(here())); },
+          "__ne__", [](nb::handle self, const Operand& other) { return apply(not_equal, self, other.object); },
           nb::is_operator())
       .def_prop_ro(
-          "T", [](const Value& self) { return transpose(Arg(self, here())); },
+          "T", [](nb::handle self) { return apply(transpose, self); },
           "gs.transpose(): the last two axes change places.");
   bind_operators(value);
   bind_subscript(value);
@@ -256,8 +272,7 @@ void bind_value(nb::module_& m) {
 nb::object compared(const Variable& a, nb::handle b, Binary op, bool if_same) {
   if (nb::isinstance<Variable>(b)) return nb::bool_((a == *nb::inst_ptr<Variable>(b)) == if_same);
   if (!nb::isinstance<Value>(b)) return nb::not_implemented();
-  const Where where = here();
-  return nb::cast(op(Arg(a, where), Operand{b}.arg(where), Placement{}));
+  return nb::cast(apply(op, nb::find(a), b));
 }
 
 void bind_variable(nb::module_& m) {

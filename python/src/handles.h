@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ending.h"
 #include "graphsink/graphsink.h"
 
 namespace nb = nanobind;
@@ -25,6 +26,8 @@ struct Names {
 };
 
 struct GraphHandle {
+  ~GraphHandle() { end(std::pair(std::move(graph), std::move(names))); }
+
   Graph graph{};
   std::shared_ptr<Names> names = std::make_shared<Names>();
   // Owns what the graph's ops call, HostFunctions, together with the Programs of the graph: a list of Python's, so that
@@ -49,7 +52,10 @@ struct ProgramHandle {
   ProgramHandle(Program made, std::shared_ptr<Names> known, nb::object functions)
       : program(std::make_unique<Program>(std::move(made))), names(std::move(known)), callables(std::move(functions)) {}
   ProgramHandle(ProgramHandle&&) noexcept = default;
-  ~ProgramHandle() { close(); }
+  ~ProgramHandle() {
+    close();
+    end(std::move(names));
+  }
 
   // Waits for the program's work and ends it; calls on it throw Error from then on. It may take place in the function
   // of a host op, which is part of what it would wait for: then it takes place later.
@@ -103,8 +109,5 @@ struct LoaderHandleOf {
   std::vector<nb::object> used;  // by the loader
 };
 using LoaderHandle = LoaderHandleOf<Loader>;
-
-// Ends the programs that could not be ended in a host op. Called with the GIL, outside of host ops.
-void close_late_programs() noexcept;
 
 }  // namespace graphsink::python

@@ -14,7 +14,7 @@ NB_MODULE(_core, m) {
   m.def(
       "end_python",
       [] {
-        py::close_late_programs();
+        py::end_late_objects();
         py::end_python();
       },
       "Called when the interpreter begins to end: host ops fail from then on.");

@@ -105,7 +105,7 @@ void bind_options(nb::module_& m) {
                                .guards = guards,
                                .log = log_function(log)};
         const Graph of = graph.graph;
-        close_late_programs();
+        end_late_objects();
         std::optional<Program> made;
         {
           WithoutGil others_run;

@@ -273,7 +273,13 @@ void bind_eager(nb::module_& m) {
   nb::class_<Eager>(m, "Eager",
                     "Runs each op as it is called, without a graph or a plan: for experiments, and to look at values "
                     "while debugging.")
-      .def(nb::init<DeviceId>(), nb::arg("device") = cpu())
+      .def(
+          "__init__",
+          [](Eager* self, DeviceId device) {
+            WithoutGil others_run;
+            new (self) Eager(device);
+          },
+          nb::arg("device") = cpu())
       .def(
           "tensor",
           [](Eager& self, nb::handle data, std::optional<DType> dtype) {

@@ -13,7 +13,7 @@ namespace {
 
 // The slices, the program whose memory they are, and the arrays that were handed out.
 struct StagedHandle {
-  StagedSlices slices;
+  Ending<StagedSlices> slices;
   nb::object program;
   std::vector<nb::object> arrays;
 
@@ -32,8 +32,8 @@ struct StagedHandle {
 
 nb::object array_at(nb::handle self, std::int64_t i) {
   auto& handle = *nb::inst_ptr<StagedHandle>(self);
-  const std::span<std::byte> bytes = handle.slices.bytes(i, here());
-  nb::object array = array_of(bytes.data(), handle.slices.type(), handle.program, true);
+  const std::span<std::byte> bytes = handle.slices->bytes(i, here());
+  nb::object array = array_of(bytes.data(), handle.slices->type(), handle.program, true);
   handle.arrays.push_back(array);
   return array;
 }
@@ -45,17 +45,17 @@ void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program) {
                            "Slices of a feed, in memory of Program.stage(). Their elements are not initialised.",
                            nb::type_slots(OwnedObjects<StagedHandle>::slots))
       .def(
-          "__len__", [](const StagedHandle& self) { return self.slices.size(); }, "How many; 0 after write().")
-      .def_prop_ro("dtype", [](const StagedHandle& self) { return self.slices.type().dtype; })
+          "__len__", [](const StagedHandle& self) { return self.slices->size(); }, "How many; 0 after write().")
+      .def_prop_ro("dtype", [](const StagedHandle& self) { return self.slices->type().dtype; })
       .def_prop_ro(
-          "shape", [](const StagedHandle& self) { return self.slices.type().shape; }, "The shape of one slice.")
+          "shape", [](const StagedHandle& self) { return self.slices->type().shape; }, "The shape of one slice.")
       .def("slice", array_at, nb::arg("i"), nb::sig("def slice(self, i: int) -> graphsink._types.Array"),
            "The elements of slice i as an array, to be written to. Once the slices were given to Program.write() it is "
            "read-only, and its elements are undefined; views that were made of it before must not be written to then.")
       .def(
           "take",
           [](StagedHandle& self, std::int64_t n) {
-            StagedHandle taken{self.slices.take(n, here()), self.program, {}};
+            StagedHandle taken{self.slices->take(n, here()), self.program, {}};
             self.close_arrays();  // the slices are numbered anew
             return taken;
           },
@@ -90,7 +90,7 @@ void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program) {
             const Where where = here();
             {
               WithoutGil others_run;
-              self.program->write(std::move(slices.slices), where);
+              self.program->write(std::move(slices.slices.object), where);
             }
             slices.close_arrays();
           },

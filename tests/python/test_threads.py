@@ -65,9 +65,9 @@ CALLS = ["program.sync()", "program.records('y')", "program.output('y')", "progr
 CALLS_OF_MEMORY = ["program.bind_memory('y', memory())", "view(program)"]
 
 
-def run_calls(device, calls, prepare=""):
+def run_calls(device, calls, prepare="", functions=""):
     """Each call waits for a run, in two modes."""
-    out = run_script(PROGRAM + ARGUMENTS + f"""
+    out = run_script(PROGRAM + ARGUMENTS + functions + f"""
 for call in {calls!r}:
     for mode in (gs.interactive, gs.sink):
         program, v = build()
@@ -91,9 +91,99 @@ def test_calls_of_memory_release_the_gil(device):
     run_calls(device, CALLS_OF_MEMORY, "program.bind_memory('y', memory())")
 
 
+# What there may be on the device beside the program. A device that does one thing at a time computes and frees these only
+# when the program has run.
+OTHERS = """
+import gc
+def has_run(graph):
+    program = gs.compile(graph, device)
+    program.run(); program.sync()
+    return program
+def variable():
+    v = gs.Variable("other", [[1.0]])
+    has_run(graph_of(v))
+    return v
+def optimizer():
+    v = gs.Variable("other", [[1.0]])
+    g = gs.Graph()
+    made = gs.sgd(gs.sum(g.value(v)), [v], lr=0.1, momentum=0.1)
+    has_run(g)
+    return made
+def loaded():
+    gs.write_graph(folder + "/other", graph_of(gs.Variable("other", [[1.0]])))
+    made = gs.read_graph(folder + "/other")
+    has_run(made.graph)
+    return made
+def staged():
+    g = gs.Graph()
+    g.record("x", gs.sum(g.feed("x", gs.f32, (1,))))
+    return gs.compile(g, device).stage("x", 1)
+def make_others():
+    global eager, value, top, padded, other, graph, outputs, trained, alone, read, slices, cycle
+    eager = gs.Eager(device)
+    value = eager.tensor([[1.0]])
+    top, padded = gs.top_k(value, 1), gs.nonzero(value)
+    other, graph, outputs = variable(), graph_of(variable()), gs.Graph().value(variable())
+    trained, alone, read, slices = optimizer(), has_run(graph_of(gs.Variable("other", [[1.0]]))), loaded(), staged()
+    cycle = [variable()]; cycle.append(cycle)
+"""
+CALLS_OF_EAGER = ["gs.relu(value)", "value + 1", "1 - value", "-value", "value == value", "value != value", "value.T",
+                  "value[0]", "gs.concat([value, value], 0)", "gs.sum(padded)", "gs.top_k(value, 1)", "gs.Eager(device)",
+                  "eager.tensor([1.0])", "gs.read(value)", "repr(value)", "float(value)"]
+DROPS = ["del value", "del top", "del padded", "del eager, value, top, padded", "del other", "del graph", "del outputs",
+         "del trained", "del alone", "del read", "del slices", "del cycle; gc.collect()"]
+
+
+def test_ops_of_an_eager_release_the_gil(device):
+    run_calls(device, CALLS_OF_EAGER, "make_others()", OTHERS)
+
+
+def test_what_frees_memory_of_the_device_releases_the_gil(device):
+    run_calls(device, DROPS, "make_others()", OTHERS)
+
+
+def test_what_frees_memory_of_the_device_may_outlive_the_interpreter(device):
+    out = run_script(PROGRAM + ARGUMENTS + OTHERS + """
+asked.put(None); worker.join()
+def slow(x):
+    for _ in range(50): os.sched_yield()
+    return x
+g = gs.Graph()
+g.output("y", gs.host_op(slow, out=(gs.f32, ()))(g.input("x", gs.f32)))
+program = gs.compile(g, device)
+program.write("x", 1)
+make_others()
+print("end", flush=True)
+program.run(steps=3)
+""", device)
+    assert out == "end\n"
+
+
+@pytest.mark.parametrize("drop", ["other", "graph", "outputs", "trained", "read", "cycle"])
+def test_a_function_may_drop_what_frees_memory_of_its_device(device, drop):
+    out = run_script(PROGRAM + ARGUMENTS + OTHERS + f"""
+def drop(x):
+    global {drop}
+    del {drop}
+    gc.collect()
+    return x
+g = gs.Graph()
+g.output("y", gs.host_op(drop, out=(gs.f32, ()))(g.input("x", gs.f32)))
+program = gs.compile(g, device)
+program.write("x", 1)
+for mode in (gs.interactive, gs.sink):
+    make_others()
+    program.run(mode); program.sync()
+asked.put(None); worker.join()
+print("end")
+""", device)
+    assert out == "end\n"
+
+
 # They wait in rare cases only, or compute.
 OTHER_CALLS = ["program.stage('x', 1)", "program.write(staged)", "gs.read(value)", "np.asarray(value)",
-               "eager.tensor([1.0])"]
+               "eager.tensor([1.0])", "gs.Eager(device)", "gs.relu(value)", "value + 1", "-value", "value == 1", "value[0]",
+               "gs.concat([value, value], 0)"]
 
 
 def test_other_calls_release_the_gil_too(device):
@@ -101,7 +191,7 @@ def test_other_calls_release_the_gil_too(device):
     out = run_script(f"""
 import time
 sys.setswitchinterval(1e6)
-counted, is_done = 0, False
+counted, is_done, kept = 0, False, []
 def count():
     global counted
     while not is_done:
