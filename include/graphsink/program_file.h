@@ -71,9 +71,9 @@ void write_graph(const std::filesystem::path& path, const Graph& graph, const Wr
 // Files are untrusted. Throws Error with the path, the field and the reason for a file that read_checkpoint() refuses;
 // one without a graph, or with a graph of a newer version; an op that is not known in that version; and everything that
 // could not have been built: an operand that is no earlier value, attributes or types that an op refuses, results that
-// differ from what the op makes of its operands. Takes memory in proportion to the file, for the
-// graph at most about 30 times the bytes of its JSON. The texts of source files and
-// scopes are kept until the process ends.
+// differ from what the op makes of its operands. Takes memory in proportion to the file, for the graph at most about 30
+// times the bytes of its JSON, and 60 times those of a node with tens of thousands of operands. The texts of source
+// files and scopes are kept until the process ends.
 LoadedGraph read_graph(const std::filesystem::path& path, const ReadGraphOptions& options = {},
                        Where where = Where::current());
 

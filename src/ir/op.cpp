@@ -279,6 +279,7 @@ namespace {
 // The outputs in one of the trials. One that the op refuses says nothing: they are as with the examples.
 std::vector<TensorType> outputs_in_trial(const GraphData& graph, const Node& node, std::size_t trial) {
   std::vector<TensorType> inputs;
+  inputs.reserve(node.inputs.size());
   for (ValueRef input : node.inputs) inputs.push_back(graph.type_in_trial(input, trial));
   InferArgs infer(node.op->name, inputs, node.attrs, node.where);
   try {
@@ -336,6 +337,7 @@ std::vector<Value> operand_values(std::string_view op, std::span<const Arg> args
 void infer_node(GraphData& graph, Node& node, std::optional<std::size_t> outputs) {
   const OpDef& op = *node.op;
   std::vector<TensorType> types;
+  types.reserve(node.inputs.size());
   for (ValueRef input : node.inputs) types.push_back({graph.type(input).dtype, graph.type(input).shape.examples()});
   InferArgs infer(op.name, types, node.attrs, node.where);
   infer_outputs(op, infer);

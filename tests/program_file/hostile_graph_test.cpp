@@ -342,6 +342,31 @@ TEST_F(HostileGraph, RefusalTakesMemoryInProportionToTheFile) {
       [&](json& g) { g["nodes"][node("input")]["attrs"]["dims"][1]["size"] = std::int64_t{1} << 40; });
 }
 
+// Each list of a node and of its attributes is long, beside the same with one element.
+TEST_F(HostileGraph, RefusalOfALongListOfANodeTakesMemoryInProportionToTheFile) {
+  if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
+  const std::filesystem::path path = directory_ / "changed";
+  const auto memory_with = [&](std::size_t id, const json::json_pointer& list, const json& elements) {
+    json changed = form_;
+    changed["nodes"][id][list] = elements;
+    checkpoint_.metadata[kKey] = changed.dump();
+    write_checkpoint(path, checkpoint_);
+    return testing::memory_of_refusal([&] { (void)read_graph(path); });
+  };
+  constexpr std::size_t kMany = 70'000;
+  const auto expect_bounded = [&](const std::string& op, const std::string& list, std::size_t times) {
+    const std::size_t id = node(op);
+    const json::json_pointer place(list);
+    const std::size_t few = memory_with(id, place, std::vector<int>(1));
+    const std::size_t many = memory_with(id, place, std::vector<int>(kMany));
+    EXPECT_LT(many, few + times * std::filesystem::file_size(path)) << op << list;
+  };
+  expect_bounded("matmul", "/in", 65);
+  for (const char* list : {"/out", "/on"}) expect_bounded("matmul", list, 35);
+  for (const char* list : {"/attrs/begins", "/attrs/ends", "/attrs/steps"}) expect_bounded("slice", list, 35);
+  expect_bounded("input", "/attrs/dims", 35);
+}
+
 // Everything is built before the last node is refused.
 TEST_F(HostileGraph, TheRefusalOfTheLastNodeTakesMemoryInProportionToTheFile) {
   if (testing::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted, too";
