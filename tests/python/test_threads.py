@@ -211,7 +211,7 @@ for call in {OTHER_CALLS!r}:
     while seen == before:
         staged = program.stage("x", 1)
         before = counted
-        eval(code)
+        kept.append(eval(code))  # what is freed may let others run, too
         seen = counted
 is_done = True; counter.join()
 print("end")
