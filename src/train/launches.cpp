@@ -59,7 +59,7 @@ std::int64_t Launches::next(std::int64_t most, const Where& where) {
   Launch& launch = *launches_.front();
   const std::int64_t end = make(launch, std::min(most, launch.size() - launch.given));
   if (end == launch.given) {
-    const std::exception_ptr error = launch.error;
+    const std::exception_ptr error = take_error(launch);
     restart(position_);  // others may have failed for the same reason
     std::rethrow_exception(error);
   }
@@ -73,6 +73,12 @@ std::int64_t Launches::next(std::int64_t most, const Where& where) {
     launches_.pop_front();
   }
   return steps;
+}
+
+// From here on no worker has a part in what is thrown, and none can be the last to let go of it while a caller reads it.
+std::exception_ptr Launches::take_error(Launch& launch) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(launch.error, nullptr);
 }
 
 void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
@@ -254,7 +260,7 @@ void Launches::make_sample(Launch& launch, Reader& reader, std::int64_t number) 
   // The error of the first sample, whichever thread was faster.
   if (error && (launch.failed < 0 || number < launch.failed)) {
     launch.failed = number;
-    launch.error = error;
+    launch.error = std::move(error);
   }
   if (launch.made(number)) is_ready_.notify_all();
 }

@@ -75,6 +75,7 @@ class Launches {
   std::int64_t make(Launch& launch, std::int64_t steps);
   std::int64_t give(Launch& launch, std::int64_t end, const Where& where);
   void restart(const LoaderPosition& position);
+  std::exception_ptr take_error(Launch& launch);
 
   // On any thread.
   void hand_out(const std::shared_ptr<Launch>& launch);
