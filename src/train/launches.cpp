@@ -75,7 +75,8 @@ std::int64_t Launches::next(std::int64_t most, const Where& where) {
   return steps;
 }
 
-// From here on no worker has a part in what is thrown, and none can be the last to let go of it while a caller reads it.
+// From here on no worker has a part in what is thrown, and none can be the last to let go of it while a caller reads
+// it.
 std::exception_ptr Launches::take_error(Launch& launch) {
   const std::lock_guard lock(mutex_);
   return std::exchange(launch.error, nullptr);
