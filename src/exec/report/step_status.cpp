@@ -16,10 +16,10 @@ constexpr const char* kRankRemedy = "the step committed nothing on any rank; see
 constexpr const char* kStopRemedy =
     "that step was committed, and none after it; catch Errors with ErrorCode::stopped, or run() again to go on";
 
-std::string remedy_of(StepError error) {
+const char* remedy_of(StepError error) {
   if (error == StepError::size) return kRoomRemedy;
   if (error == StepError::other_rank) return kRankRemedy;
-  if (error == StepError::other_stop) return std::string(kStopOfRankRemedy) + "; the step committed nothing";
+  if (error == StepError::other_stop) return kStopOfRankRemedy;
   return kRemedy;
 }
 
@@ -138,7 +138,8 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
   std::string problem = (thrown ? thrown->problem() : to_string(error, std::atomic_ref(told.error_index).load())) +
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
   const ErrorCode code = thrown ? thrown->code() : ErrorCode::step_failed;
-  const std::string remedy = thrown ? thrown->remedy() + "; the step committed nothing" : remedy_of(error);
+  std::string remedy(thrown ? thrown->remedy() : std::string_view(remedy_of(error)));
+  if (thrown || error == StepError::other_stop) remedy += "; the step committed nothing";
   if (error == StepError::stopped) {
     const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
