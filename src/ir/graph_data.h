@@ -120,13 +120,13 @@ struct ParameterAttrs {
   ValueRef initial;  // the value in the first iteration
 };
 
-// Ops without a body: their nodes only stand for memory. GRAPHSINK_PUBLIC for graphsink::ranks, which compares them.
-extern GRAPHSINK_PUBLIC const OpDef input_op;
-extern GRAPHSINK_PUBLIC const OpDef feed_op;
-extern GRAPHSINK_PUBLIC const OpDef constant_op;
-extern GRAPHSINK_PUBLIC const OpDef variable_op;
-extern GRAPHSINK_PUBLIC const OpDef step_op;
-extern GRAPHSINK_PUBLIC const OpDef random_state_op;  // i32 [2]: the step and the seed
+// Ops without a body: their nodes only stand for memory.
+extern const OpDef input_op;
+extern const OpDef feed_op;
+extern const OpDef constant_op;
+extern const OpDef variable_op;
+extern const OpDef step_op;
+extern const OpDef random_state_op;  // i32 [2]: the step and the seed
 extern const OpDef parameter_op;     // parameter of a loop body
 // Control flow; bodies are regions.
 extern const OpDef if_op;

@@ -100,8 +100,8 @@ class Dependence {
   }
   // The number of the Variable that the node reads; -1: it reads none.
   int variable_of(int id) const {
-    if (node(id).op != &variable_op) return -1;
-    return graph_.variable_index.at(node(id).attrs.as<VariableAttrs>().variable.data().get());
+    const auto* attrs = node(id).attrs.get_if<VariableAttrs>();
+    return attrs == nullptr ? -1 : graph_.variable_index.at(attrs->variable.data().get());
   }
 
   // The outermost loop or branch around each node, or the node itself.
@@ -158,8 +158,9 @@ class Dependence {
   // Whether a node has equal results on all ranks, if its operands and the Variables are equal.
   bool keeps_equal(int id) const {
     const Node& n = node(id);
-    if (n.op == &input_op || n.op == &feed_op || n.op->traits.random || n.op->traits.host_effect) return false;
-    return n.op != &constant_op || n.attrs.as<ConstantAttrs>().tensor->shape().size() <= 1;
+    if (n.attrs.get_if<InputAttrs>() != nullptr || n.op->traits.random || n.op->traits.host_effect) return false;
+    const auto* constant = n.attrs.get_if<ConstantAttrs>();
+    return constant == nullptr || constant->tensor->shape().size() <= 1;
   }
   // Whether a node has equal results on all ranks, whatever its operands are.
   bool makes_equal(int id) const {
@@ -241,14 +242,16 @@ class Dependence {
 
   // A number, a Variable or the state of random numbers is one node, made where the graph uses it first, and that may
   // be for what one rank alone computes. So its line stands where a node that counts uses it first.
-  static bool is_source(const Node& n) {
-    return n.op == &constant_op || n.op == &variable_op || n.op == &random_state_op || n.op == &step_op;
+  bool is_source(int id) const {
+    const Attrs& attrs = node(id).attrs;
+    return attrs.get_if<ConstantAttrs>() != nullptr || attrs.get_if<VariableAttrs>() != nullptr ||
+           id == graph_.random_state.node;
   }
   void add_line(int id, Lines& lines, std::string& text) const {
     if (lines.contains(id)) return;
     const auto add_sources = [&](const auto& values) {
       for (const ValueRef v : values)
-        if (v.node >= 0 && is_source(node(v.node))) add_line(v.node, lines, text);
+        if (v.node >= 0 && is_source(v.node)) add_line(v.node, lines, text);
     };
     add_sources(node(id).inputs);
     for (const int body : node(id).bodies) add_sources(graph_.regions[at(body)].results);
@@ -268,7 +271,7 @@ class Dependence {
   std::string text_of(const std::vector<bool>& counts, Lines& lines) const {
     std::string text;
     for (int id = 0; id < static_cast<int>(graph_.nodes.size()); ++id)
-      if (counts[at(wholes_[at(id)])] && !is_source(node(id))) add_line(id, lines, text);
+      if (counts[at(wholes_[at(id)])] && !is_source(id)) add_line(id, lines, text);
     // An assigned value may be a further Variable, which has no line yet.
     std::set<int> seen;
     for (bool has_more = true; std::exchange(has_more, false);) {
