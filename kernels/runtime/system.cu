@@ -323,7 +323,8 @@ const OpDef tell_step_op{.name = "tell_step",
 
 }  // namespace
 
-const SystemOps& system_ops() {
+// Visible in a shared library to graphsink::ranks.
+GRAPHSINK_PUBLIC const SystemOps& system_ops() {
   static constexpr SystemOps kOps{&begin_op,        &end_op,       &store_op,       &check_op,   &check_host_op,
                                   &check_device_op, &mark_stop_op, &check_ranks_op, fail_if_set, &tell_step_op,
                                   &clear_op,        &store_at_op,  &slice_at_op,    fused_ops,   fused_kernel_ops,
