@@ -41,6 +41,15 @@ Plan plan_for(const Target& target) {
   return make_plan(g, target, system_ops(), {}, {});
 }
 
+// Each GPU reaches the memory of the other.
+Plan plan_for_two_gpus(const Graph& g) {
+  Target target = Target::cuda13(), second = Target::cuda13();
+  second.id = cuda(1);
+  target.peers = {1};
+  second.peers = {0};
+  return make_plan(g, target, system_ops(), {}, {.further_targets = {second}});
+}
+
 // Where a call stands in the schedule of the step; -1: nowhere.
 int position(const Plan& plan, std::string_view op) {
   const std::vector<int>& schedule = plan.sequences[0].tasks;
@@ -87,14 +96,10 @@ TEST(Collective, TheHostOfADeviceSeesHowTheStepStands) {
 
 // A further device commits only what all ranks agreed on.
 TEST(Collective, TheRanksAgreeBeforeAFurtherDeviceCommits) {
-  Target target = Target::cuda13(), second = Target::cuda13();
-  second.id = cuda(1);
-  target.peers = {1};
-  second.peers = {0};
   Graph g;
   const Variable w("w", Tensor(f32, {256}), on_device(1));
   g.assign(w, exchange(g.input("x", f32, {256})));
-  const Plan plan = make_plan(g, target, system_ops(), {}, {.further_targets = {second}});
+  const Plan plan = plan_for_two_gpus(g);
   EXPECT_GT(position(plan, "agree"), position(plan, "check_device"));
   EXPECT_GT(position(plan, "check_host"), position(plan, "agree"));
   EXPECT_GT(position(plan, "store"), position(plan, "check_host"));
@@ -288,15 +293,11 @@ TEST(CollectiveOnADevice, MayBePlacedOnTheHostByDefault) {
 }
 
 TEST(CollectiveOnADevice, IsNotBesideWorkOnAFurtherDevice) {
-  Target target = Target::cuda13(), second = Target::cuda13();
-  second.id = cuda(1);
-  target.peers = {1};
-  second.peers = {0};
   Graph g;
   const Variable w("w", Tensor(f32, {256}), on_device(1));
   g.assign(w, emit(exchange_there_op, {g.input("x", f32, {256})})[0]);
   try {
-    make_plan(g, target, system_ops(), {}, {.further_targets = {second}});
+    plan_for_two_gpus(g);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(e.problem().find("the step has work on cuda:1 beside cuda:0"), std::string::npos) << e.what();
