@@ -142,10 +142,8 @@ constexpr const char* kSameOps =
     "on all of them, if their graphs differ on purpose";
 constexpr const char* kSameValues =
     "call broadcast_variables() before bind() or the first run(), or begin with equal values, from one seed or one "
-    "checkpoint, "
-    "and "
-    "equal options of the optimizer; or give average() or apply_sharded() same_program = false on all ranks, if the "
-    "values differ on purpose";
+    "checkpoint, and equal options of the optimizer; or give average() or apply_sharded() same_program = false on all "
+    "ranks, if the values differ on purpose";
 
 // The part of a plan that a group compares.
 struct Part {

@@ -1,4 +1,4 @@
-// What the planner makes of collectives, which only ranks.h has: an op of this test stands for them.
+// What the planner makes of collectives, which only ranks.h has: ops of planned_collectives.h stand for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,18 +16,13 @@
 #include "passes/exchanges.h"
 #include "passes/passes.h"
 #include "passes/plan_queries.h"
+#include "planned_collectives.h"
 #include "test_ops.h"
 
 namespace graphsink::collective_test {
 namespace {
 
-// Only planned: the bodies never run.
-void no_body(const CpuArgs&) {}
-const OpDef agree_op{.name = "agree", .traits = {.host_effect = true}, .bodies = {no_body}};
-const OpDef exchange_op{.name = "exchange",
-                        .infer = testing::infer_like_first,
-                        .traits = {.host_effect = true, .agree = &agree_op},
-                        .bodies = {no_body}};
+using testing::agree_op, testing::agree_there_op, testing::exchange_op, testing::exchange_there_op;
 
 Value exchange(const Value& x) { return emit(exchange_op, {x})[0]; }
 
@@ -111,16 +106,6 @@ TEST(Collective, DoesNotDrawItsNeighboursToTheHost) {
   for (const PlanNode& node : plan.nodes)
     EXPECT_EQ(node.on_host, node.op == &exchange_op || node.op == &agree_op) << node.op->name;
 }
-
-// Collectives with a CUDA body stay on the device, where the ranks agree as well.
-void no_cuda_body(CudaArgs&) {}
-void infer_blocks(InferArgs& a) { a.out(DType::u8, {4 * static_cast<std::int64_t>(sizeof(StepState))}); }
-const OpDef agree_there_op{
-    .name = "agree", .infer = infer_blocks, .traits = {.host_effect = true}, .bodies = {no_body, no_cuda_body}};
-const OpDef exchange_there_op{.name = "exchange",
-                              .infer = testing::infer_like_first,
-                              .traits = {.host_effect = true, .allowed_in_bodies = false, .agree = &agree_there_op},
-                              .bodies = {no_body, no_cuda_body}};
 
 Plan plan_there(bool has_host_op, const PlanOptions& options = {}) {
   Graph g;

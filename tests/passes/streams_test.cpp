@@ -10,10 +10,9 @@
 #include "base/at.h"
 #include "graphsink/cuda.h"
 #include "graphsink/graphsink.h"
-#include "ir/step_state.h"
 #include "ir/system_ops.h"
 #include "passes/passes.h"
-#include "test_ops.h"
+#include "planned_collectives.h"
 
 namespace graphsink::streams_test {
 namespace {
@@ -64,27 +63,11 @@ TEST(Streams, SoTheyHaveBesideAVariableOnAFurtherDevice) {
   for (bool are_linked : {true, false}) EXPECT_EQ(streams_of_branches(plan_for(g, 2, are_linked)), 2u) << are_linked;
 }
 
-// These ops are only planned: their bodies never run.
-void no_body(const CpuArgs&) {}
-void no_cuda_body(CudaArgs&) {}
-void infer_blocks(InferArgs& a) { a.out(DType::u8, {2 * static_cast<std::int64_t>(sizeof(StepState))}); }
-const OpDef agree_op{.name = "agree", .traits = {.host_effect = true}, .bodies = {no_body}};
-const OpDef agree_there_op{
-    .name = "agree", .infer = infer_blocks, .traits = {.host_effect = true}, .bodies = {no_body, no_cuda_body}};
-const OpDef exchange_op{.name = "exchange",
-                        .infer = testing::infer_like_first,
-                        .traits = {.host_effect = true, .agree = &agree_op},
-                        .bodies = {no_body}};
-const OpDef exchange_there_op{.name = "exchange",
-                              .infer = testing::infer_like_first,
-                              .traits = {.host_effect = true, .allowed_in_bodies = false, .agree = &agree_there_op},
-                              .bodies = {no_body, no_cuda_body}};
-
 TEST(Streams, SoTheyHaveWhereRanksAgreeOnTheStep) {
-  for (const OpDef* op : {&exchange_op, &exchange_there_op}) {
+  for (const OpDef* op : {&testing::exchange_op, &testing::exchange_there_op}) {
     Graph g = branches({});
     g.output("z", emit(*op, {g.input("own", f32, {64})})[0]);
-    EXPECT_EQ(streams_of_branches(plan_for(g)), 2u) << (op == &exchange_op ? "on the host" : "on the device");
+    EXPECT_EQ(streams_of_branches(plan_for(g)), 2u) << (op == &testing::exchange_op ? "on the host" : "on the device");
   }
 }
 

@@ -277,6 +277,7 @@ bool StepRunner::capture_on_all_ranks(ShapeEntry& entry, Mode asked) {
   const std::int64_t can_unroll = mode == split_sink ? 1 : std::max<std::int64_t>(entry.plan().unrolled_steps, 1);
   const CaptureVotes votes(*entry.ranks, asked);
   const std::int64_t least = votes.least(1, is_captured ? can_unroll : 0);
+  // A second vote, on how many sets of input shapes all ranks keep: they drop the others behind this run.
   keep_shapes_(votes.least(1, shapes_with_room_()));
   has_captured_ = true;
   if (thrown) std::rethrow_exception(thrown);
