@@ -57,14 +57,14 @@ static std::size_t shared_block() {
   gs::Comm model = world.split(world.rank() / 2);  // pairs of ranks that share a model
   gs::Comm data = world.split(world.rank() % 2);   // ranks that have the same part of it
   // [groups]
-  const std::int64_t mine = 32 / model.size();
   gs::Graph g;
   gs::Value x = g.input("x", gs::f32, {8, 16});
   gs::Variable gain("gain", gs::Tensor::full(gs::f32, {16}, 1.0)), bias("bias", gs::Tensor(gs::f32, {16}));
-  const auto seed = static_cast<std::uint64_t>(model.rank());
-  gs::Variable widen_columns("widen", gs::Tensor::kaiming({16, mine}, 2 + seed));
-  gs::Variable narrow_rows("narrow", gs::Tensor::kaiming({mine, 16}, 9 + seed));
   // [parallel]
+  gs::Variable widen_columns =
+      gs::divided_variable("widen", gs::Tensor::kaiming({16, 32}, 2), 1, model);  // [16, 32 / size]
+  gs::Variable narrow_rows =
+      gs::divided_variable("narrow", gs::Tensor::kaiming({32, 16}, 9), 0, model);  // [32 / size, 16]
   gs::Value in = gs::enter_parallel(layer_norm(x, gain, bias), model);  // forward x, backward the sum over the ranks
   gs::Value hidden = gelu(matmul(in, widen_columns));                   // some of the hidden elements
   gs::Value y = x + gs::leave_parallel(matmul(hidden, narrow_rows), model);  // forward the sum, backward as it is

@@ -43,7 +43,8 @@ struct GradientOptions {
   std::optional<LossScale> loss_scale = {};  // none: the loss is not scaled
   // Returns the norm of all gradients, where those given are a part of them, as on one of several ranks: from the norm
   // of the part, which is one f32, a Value of the same type. It is called where the graph is built, if the norm is
-  // needed for clipping or a loss scale. Each of the ranks must return the same, or they decide differently.
+  // needed for clipping or a loss scale. Each of the ranks must return the same, or they decide differently. Parameters
+  // made by divided_variable() (ranks.h) do not need it: the norm given is already that of all their parts.
   std::function<Value(const Value& norm)> norm_of_all = {};
 };
 

@@ -57,6 +57,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -201,6 +202,16 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources);
 // their gradients where the loss is the same on all ranks. The gradients of what is behind enter_parallel() and before
 // leave_parallel() belong to this rank; all others are equal on all ranks.
 
+// The part of this rank of a parameter that is divided along an axis: a Variable named "<name>.part<r>", which begins
+// with the r-th of as many equal parts of `whole` as the Comm has ranks. `whole` is equal on all ranks, which all call
+// this. An axis below 0 counts from behind. With one rank it is Variable(name, whole, on). Optimizers need nothing
+// else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of parameters that are not
+// divided once, for which the ranks make one exchange in each step. In a checkpoint each rank saves the parts that it
+// has, and reshard() makes them for another number of ranks. Throws Error where the axis cannot be divided.
+//
+//   Variable w1 = divided_variable("w1", Tensor::kaiming({512, 2048}, 1), 1, comm);  // columns: [512, 2048 / size]
+Variable divided_variable(const std::string& name, const Tensor& whole, int axis, const Comm& comm, Placement on = {},
+                          Where where = Where::current());
 // Returns x, which has equal elements on all ranks. Its gradient is the sum of the gradients of all ranks.
 Value enter_parallel(Arg x, const Comm& comm);
 // The sum over all ranks, on every rank: all_reduce() with AllReduceOptions::same_loss. Its gradient passes as it is.
@@ -268,7 +279,8 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 // and types say how states are divided now. Metadata are those of the first checkpoint. Tensors that no Variable takes
 // stay in the result, where restore() finds them. Nothing is exchanged: each rank reads the files of all. Throws Error
 // for checkpoints of different steps, where shards are missing or have other sizes than so many ranks would have
-// written, and for a tensor that is no shard and not equal in all of them.
+// written, and for a tensor that is no shard, no part of a divided_variable() and not equal in all of them. States of
+// apply_sharded() whose parameters are parts of divided_variable() cannot be divided anew.
 //
 //   std::vector<Checkpoint> all;
 //   for (const std::filesystem::path& file : newest_sharded_checkpoint("run1")) all.push_back(read_checkpoint(file));

@@ -24,7 +24,7 @@ import pathlib as _pathlib
 import sys as _sys
 from typing import Any as _Any
 
-from graphsink import _context, _core, _optim, _trees
+from graphsink import _context, _core, _optim, _trees, _types
 
 try:
     from graphsink import _ranks  # type: ignore[attr-defined, unused-ignore]
@@ -42,6 +42,19 @@ except ImportError as _error:
         name="graphsink._ranks") from _error
 
 _BUCKET_BYTES = 4 << 20
+
+
+def divided_variable(name: str, whole: _types.ArrayLike, axis: int, comm: Comm, dtype: _types.DTypeLike | None = None,
+                     on: _core.Placement = _core.anywhere) -> _core.Variable:
+    """The part of this rank of a parameter that is divided along an axis, as tensor parallelism does: a Variable named
+    "<name>.part<r>", which begins with the r-th of as many equal parts of `whole` as there are ranks. `whole` is equal on all
+    ranks, which all call this; `dtype` and `on` are as for Variable. With one rank it is Variable(name, whole).
+
+    Optimizers need nothing else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of parameters
+    that are not divided once. In a checkpoint each rank saves the parts that it has, and reshard() makes them for another number
+    of ranks. Raises Error where the axis cannot be divided."""
+    made: _core.Variable = _ranks.divided_variable_of(name, _core.Variable(name, whole, dtype, on), axis, comm)
+    return made
 
 
 def average(values: _Any, comm: Comm, *, bucket_bytes: int = _BUCKET_BYTES, same_program: bool = True) -> _Any:

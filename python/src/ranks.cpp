@@ -160,6 +160,12 @@ void bind_of_trees(nb::module_& m) {
     const WithoutGil others_run;
     return average(values, comm, {.bucket_bytes = bucket_bytes, .same_program = same_program}, where);
   });
+  // `whole` holds the data of the tensor that is divided.
+  m.def("divided_variable_of", [](const std::string& name, const Variable& whole, int axis, const Comm& comm) {
+    const Where where = here();
+    const WithoutGil others_run;
+    return divided_variable(name, whole.read(where), axis, comm, whole.placement(where), where);
+  });
   m.def("broadcast_variable_list", [](const std::vector<Variable>& variables, const Comm& comm, int root) {
     const Where where = here();
     const WithoutGil others_run;

@@ -188,11 +188,7 @@ class Builder {
     Value none = number(Tensor(f32, {0}));
     Value norm = none, scale = none;
     bool has_norm = clips || options_.loss_scale;
-    if (has_norm) {
-      std::vector<Arg> inputs;
-      for (const Value& gradient : gradients) inputs.push_back(arg(gradient));
-      norm = norm_of_all(emit(gradient_norm_op, inputs)[0]);
-    }
+    if (has_norm) norm = norm_of_all(norm_of(gradients));
     if (options_.loss_scale) scale = result_.loss_scale;
     std::vector<Arg> inputs{arg(step), arg(norm), arg(scale)};
     if (clip == nullptr) inputs.push_back(arg(value_of(options_.clip_norm)));
@@ -200,6 +196,36 @@ class Builder {
     std::vector<Value> control = emit(control_update_op, inputs, attrs);
     if (has_norm) result_.gradient_norm = control[2];
     return {counts ? count(control[0], control[3]) : step, control[0], control[1]};
+  }
+
+  // The norm of these gradients and, where they are of parts of parameters, of the other parts, which other ranks have.
+  Value norm_of(const std::vector<Value>& gradients) const {
+    std::vector<const WholeTensor*> wholes;  // one for each group of ranks; null: not divided
+    std::vector<std::vector<Arg>> inputs;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const WholeTensor* whole = parameters_[i].data()->whole.get();
+      const auto known = std::find_if(wholes.begin(), wholes.end(), [&](const WholeTensor* other) {
+        return whole == nullptr || other == nullptr ? whole == other : whole->ranks == other->ranks;
+      });
+      const auto place = static_cast<std::size_t>(known - wholes.begin());
+      if (known == wholes.end()) {
+        wholes.push_back(whole);
+        inputs.emplace_back();
+      }
+      inputs[place].push_back(arg(gradients[i]));
+    }
+    std::vector<Value> norms;
+    for (std::size_t k = 0; k < wholes.size(); ++k) {
+      const Value norm = emit(gradient_norm_op, inputs[k])[0];
+      norms.push_back(wholes[k] == nullptr ? norm : wholes[k]->norm_of_parts(norm, where_));
+    }
+    if (norms.size() == 1) return norms[0];
+    Value squares;  // those of large f32 are beyond f32
+    for (const Value& norm : norms) {
+      const Value wide = cast(arg(norm), f64), square = mul(arg(wide), arg(wide));
+      squares = squares.valid() ? add(arg(squares), arg(square)) : square;
+    }
+    return cast(arg(sqrt(arg(squares))), f32);
   }
 
   // From the norm of the gradients that this optimizer has.

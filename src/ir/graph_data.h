@@ -307,13 +307,29 @@ class VariableWriter {
   virtual void report_failed_step() = 0;
 };
 
+// One of several equal parts of a tensor, which is divided along an axis.
+struct TensorPart {
+  int axis = 0;
+  std::int64_t number = 0, count = 1;
+};
+
+// A tensor that is divided among ranks, as the Variable that holds one of the parts knows it.
+struct WholeTensor {
+  TensorPart part;
+  // The ranks that have the parts. Variables that the same ranks divide have the same pointer.
+  std::shared_ptr<const void> ranks;
+  // Returns the norm of all parts together, an f32, from the norm of those of this rank.
+  std::function<Value(const Value& norm, const Where& where)> norm_of_parts;
+};
+
 struct VariableData {
   std::string name;
   TensorType type;
-  Placement placement{};           // `anywhere` or a device
-  bool is_beside_another = false;  // its placement is that of a parameter that it belongs to
-  Tensor value;                    // the data, until a program takes it to its device
-  TicketLock lock;                 // protects `value`, `writers` and `storage`
+  Placement placement{};                     // `anywhere` or a device
+  bool is_beside_another = false;            // its placement is that of a parameter that it belongs to
+  std::shared_ptr<const WholeTensor> whole;  // null: the Variable is no part
+  Tensor value;                              // the data, until a program takes it to its device
+  TicketLock lock;                           // protects `value`, `writers` and `storage`
   std::shared_ptr<VariableStorage> storage;
   std::vector<std::weak_ptr<VariableWriter>> writers;
 };

@@ -49,6 +49,9 @@ inline Exchange exchange_of(const BodyArgs& a) {
 Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program);
 Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program);
 
+// The norm of what all ranks have together, an f32, from the norm of what this rank has.
+Value norm_of_ranks(const Value& norm, const Comm& comm, const Where& where);
+
 // The gradient of all_reduce() with AllReduceOptions::same_loss.
 std::vector<Value> gradient_of_same_loss(const GradArgs& g);
 

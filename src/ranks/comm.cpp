@@ -57,7 +57,7 @@ void broadcast_variables(std::span<const Variable> variables, const Comm& comm, 
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       refuse("rank 0 has " + all[0] + ", and rank " + std::to_string(rank) + " has " + all[rank],
-             "pass the same Variables on all ranks");
+             "pass the same Variables on all ranks, without those of divided_variable()");
   for (Variable variable : variables) {
     Tensor value = variable.read();
     comm.group()->broadcast_parts(value.data(), value.bytes(), root, exchange);

@@ -11,6 +11,7 @@
 
 #include "graphsink/checkpoint.h"
 #include "graphsink/ranks.h"
+#include "ranks/tensor_part.h"
 
 namespace graphsink {
 namespace {
@@ -47,7 +48,10 @@ class Resharder {
  public:
   Resharder(std::span<const Checkpoint> ranks, std::span<const Variable> variables, const Where& where)
       : ranks_(ranks), where_(where), used_(ranks.size()) {
-    for (const Variable& variable : variables) types_.emplace(variable.name(), variable.type());
+    for (const Variable& variable : variables) {
+      types_.emplace(variable.name(), variable.type());
+      if (variable.data()->whole) parts_.emplace(variable.name(), variable.data()->whole->part);
+    }
   }
 
   Checkpoint result() {
@@ -70,13 +74,92 @@ class Resharder {
   std::optional<Tensor> found(const std::string& name, const TensorType& type) {
     if (const auto shard = as_shard(name, [this](const std::string& of) { return types_.contains(of); }))
       return part(*shard, type);
+    if (const auto piece = as_piece(name)) return part(*piece, type);
     if (const Tensor* tensor = take(0, name)) {
       expect_equal(name, *tensor);
       // Where this rank has no shards, those of a parameter in f32 or f64 say what the parameter itself says.
       if (!is_16_bit(type.dtype)) mark_shards({name, 0, ""});
       return *tensor;
     }
+    if (std::optional<Tensor> whole = of_pieces_of(name, type)) return whole;
     return rejoined(name, type);
+  }
+
+  // "w.part0.adamw.m" belongs to part 0 of "w", along the axis that the Variable "w.part0" says.
+  struct PieceName {
+    std::string whole;   // "w"
+    std::string suffix;  // ".adamw.m", or ""
+    TensorPart part;
+  };
+  std::optional<PieceName> as_piece(const std::string& name) const {
+    for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('.', end - 1)) {
+      const std::string parameter = name.substr(0, end);
+      const auto known = parts_.find(parameter);
+      if (known != parts_.end())
+        return PieceName{parameter.substr(0, parameter.rfind(kPart)), name.substr(end), known->second};
+    }
+    return std::nullopt;
+  }
+
+  // From a tensor that may have been divided into other parts, or not at all.
+  std::optional<Tensor> part(const PieceName& piece, const TensorType& type) {
+    TensorType whole = type;
+    whole.shape[piece.part.axis] *= piece.part.count;
+    if (const std::optional<Tensor> all = of_pieces(piece.whole, piece.suffix, whole)) return part_of(*all, piece.part);
+    const Tensor* undivided = take(0, piece.whole + piece.suffix);
+    if (undivided == nullptr) return std::nullopt;
+    if (undivided->shape() != whole.shape)
+      fail("\"" + piece.whole + piece.suffix + "\" is " + to_string(undivided->type()) + ", and the program divides " +
+               to_string(whole),
+           "give the checkpoints of this model");
+    return part_of(*undivided, piece.part);
+  }
+
+  // "w.adamw.m" from those of the parts of "w".
+  std::optional<Tensor> of_pieces_of(const std::string& name, const TensorType& type) {
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      if (types_.contains(name.substr(0, dot)))
+        if (std::optional<Tensor> whole = of_pieces(name.substr(0, dot), name.substr(dot), type)) return whole;
+    return of_pieces(name, "", type);
+  }
+
+  // The tensor of which the checkpoints have parts.
+  std::optional<Tensor> of_pieces(const std::string& name, const std::string& suffix, const TensorType& type) {
+    std::vector<const Tensor*> pieces;
+    while (const Tensor* piece = take_of_any(part_name(name, pieces.size()) + suffix)) pieces.push_back(piece);
+    if (pieces.empty()) return std::nullopt;
+    const TensorType& first = pieces[0]->type();
+    const auto count = static_cast<std::int64_t>(pieces.size());
+    Tensor whole(first.dtype, type.shape);
+    for (int axis = 0; axis < type.shape.rank(); ++axis) {
+      Shape shape = type.shape;
+      shape[axis] /= count;
+      if (shape != first.shape || shape[axis] * count != type.shape[axis]) continue;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (pieces[i]->type() != first)
+          fail("\"" + part_name(name, i) + suffix + "\" is " + to_string(pieces[i]->type()) + ", and part 0 " +
+                   to_string(first),
+               "give the checkpoints of all ranks that saved, and no others");
+        put_part(*pieces[i], {axis, static_cast<std::int64_t>(i), count}, whole);
+      }
+      return whole;
+    }
+    fail("the checkpoints have parts of \"" + name + suffix + "\", which is " +
+             to_string(TensorType{first.dtype, type.shape}) + ": " + std::to_string(count) + " of " + to_string(first),
+         "give the checkpoints of all ranks that saved, and no others");
+  }
+
+  // Ranks that have one part have equal ones.
+  const Tensor* take_of_any(const std::string& name) {
+    const Tensor* first = nullptr;
+    std::size_t has_first = 0;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Tensor* tensor = take(rank, name);
+      if (tensor == nullptr) continue;
+      if (first == nullptr) first = tensor, has_first = rank;
+      if (!is_equal(*tensor, *first)) fail_as_different(name, has_first, rank);
+    }
+    return first;
   }
 
   // The part of a rank, of a tensor that may have been divided otherwise, or not at all.
@@ -148,16 +231,20 @@ class Resharder {
     return std::nullopt;
   }
 
+  static bool is_equal(const Tensor& a, const Tensor& b) {
+    return a.type() == b.type() && std::memcmp(a.data(), b.data(), b.bytes()) == 0;
+  }
   void expect_equal(const std::string& name, const Tensor& first) const {
     for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
       const auto other = ranks_[rank].tensors.find(name);
-      if (other == ranks_[rank].tensors.end() ||
-          (other->second.type() == first.type() && std::memcmp(other->second.data(), first.data(), first.bytes()) == 0))
-        continue;
-      fail("\"" + name + "\" is another one in checkpoint " + std::to_string(rank) + described(rank) +
-               " than in checkpoint 0" + described(0),
-           "give Variables that differ between ranks names of their own for each rank, and restore them by yourself");
+      if (other != ranks_[rank].tensors.end() && !is_equal(other->second, first)) fail_as_different(name, 0, rank);
     }
+  }
+  [[noreturn]] void fail_as_different(const std::string& name, std::size_t first, std::size_t rank) const {
+    fail("\"" + name + "\" is another one in checkpoint " + std::to_string(rank) + described(rank) +
+             " than in checkpoint " + std::to_string(first) + described(first),
+         "make parts of a tensor by divided_variable(); give other Variables that differ between ranks names of their "
+         "own for each rank, and restore them by yourself");
   }
 
   void expect_one_step() const {
@@ -204,6 +291,7 @@ class Resharder {
   Where where_;
   std::vector<std::set<std::string, std::less<>>> used_;  // for each rank, the tensors that found a place
   std::map<std::string, TensorType, std::less<>> types_;  // those of the Variables
+  std::map<std::string, TensorPart, std::less<>> parts_;  // parts, by the names of their Variables
 };
 
 }  // namespace

@@ -171,6 +171,29 @@ def check_eager() -> None:
         np.testing.assert_allclose(parallel, whole, rtol=1e-5)
 
 
+def check_divided_model(device: gs.DeviceId) -> None:
+    """Two layers whose weights are divided among the ranks, with clipped gradients, train as one process does."""
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(6, 4)).astype(np.float32)
+    w1, w2 = (generator.normal(size=shape).astype(np.float32) for shape in ((4, 12), (12, 2)))
+    found = []
+    for comm in (COMM, ranks.one_rank()):
+        a, b = ranks.divided_variable("w1", w1, 1, comm), ranks.divided_variable("w2", w2, 0, comm)
+        bias = gs.Variable("bias", np.zeros(2, np.float32))
+        graph = gs.Graph()
+        rows = ranks.enter_parallel(graph.constant(x), comm)
+        y = ranks.leave_parallel(gs.tanh(rows @ a) @ b, comm) + bias
+        gs.sgd(gs.mean(y * y), [a, b, bias], lr=0.1, clip_norm=0.5)
+        program = gs.compile(graph, device)
+        program.run(steps=8)
+        program.sync()
+        found.append((a.read(), b.read(), bias.read()))
+        assert a.name == ("w1" if comm.size == 1 else f"w1.part{RANK}")
+    (a, b, bias), (whole_a, whole_b, whole_bias) = found
+    for mine, whole in ((a, np.split(whole_a, SIZE, 1)[RANK]), (b, np.split(whole_b, SIZE, 0)[RANK]), (bias, whole_bias)):
+        np.testing.assert_allclose(mine, whole, rtol=1e-4, atol=1e-5)
+
+
 def check_traced_function(device: gs.DeviceId) -> None:
     w = gs.Variable("w", gs.full((2,), 3.0))
 
@@ -304,6 +327,7 @@ def checks() -> None:
         check_sharded(device)
         check_dropout(device)
         check_traced_function(device)
+        check_divided_model(device)
         check_failed_step(device)
         check_plans(device)
         check_training(device)

@@ -1,18 +1,14 @@
 // Checkpoints of divided optimizers go on with another number of ranks, or with none, without losing a bit.
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "rank_checkpoints.h"
 #include "rank_world.h"
-#include "ranks/rank_group.h"
 
 namespace graphsink::testing {
 namespace reshard_test {
@@ -58,34 +54,6 @@ struct Training {
 
 Training whole(const Comm& comm, DType dtype, std::uint64_t seed) { return Training(dtype, seed, comm, false); }
 Training divided(const Comm& comm, DType dtype, std::uint64_t seed) { return Training(dtype, seed, comm, true); }
-
-// The checkpoints of all ranks, on each of them: by way of files, as a training would.
-std::vector<Checkpoint> of_all(const Checkpoint& mine, const Comm& comm) {
-  const std::string name = "graphsink-reshard-" + std::to_string(getpid());
-  const std::filesystem::path temporary = std::filesystem::temp_directory_path();
-  const std::filesystem::path folder = temporary / comm.group()->all_texts(name, {"test", Where()})[0];
-  std::filesystem::create_directory(folder);
-  write_checkpoint(folder / std::to_string(comm.rank()), mine);
-  comm.barrier();
-  std::vector<Checkpoint> all;
-  for (int rank = 0; rank < comm.size(); ++rank) all.push_back(read_checkpoint(folder / std::to_string(rank)));
-  comm.barrier();
-  if (comm.rank() == 0) std::filesystem::remove_all(folder);
-  return all;
-}
-
-void expect_equal(const Checkpoint& seen, const Checkpoint& expected) {
-  EXPECT_EQ(seen.metadata, expected.metadata);
-  std::vector<std::string> names, wanted;
-  for (const auto& [name, tensor] : seen.tensors) names.push_back(name);
-  for (const auto& [name, tensor] : expected.tensors) wanted.push_back(name);
-  ASSERT_EQ(names, wanted);
-  for (const auto& [name, tensor] : expected.tensors) {
-    const Tensor& other = seen.tensors.at(name);
-    ASSERT_EQ(other.type(), tensor.type()) << name;
-    EXPECT_EQ(std::memcmp(other.data(), tensor.data(), tensor.bytes()), 0) << name;
-  }
-}
 
 class Reshard : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, Reshard, ::testing::Values(f32, bf16),

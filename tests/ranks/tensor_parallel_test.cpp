@@ -9,6 +9,7 @@
 
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "parallel_models.h"
 #include "program_fixture.h"
 #include "rank_world.h"
 
@@ -18,81 +19,6 @@ namespace tensor_parallel_test {
 // Sums of parts are rounded otherwise than sums of all, here in f64.
 constexpr double kBound = 1e-12;
 
-enum class Divided { no, rows, columns };
-
-// The part of a rank: all of the tensor where it is not divided.
-Tensor part_of(const Tensor& whole, Divided divided, const Comm& comm) {
-  if (divided == Divided::no || comm.size() == 1) return whole;
-  const int axis = divided == Divided::rows ? 0 : 1;
-  Eager eager;
-  const std::vector<Value> parts = split(eager.tensor(whole), comm.size(), axis);
-  return Eager::read(parts[static_cast<std::size_t>(comm.rank())]);
-}
-
-struct Weight {
-  std::string name;
-  Divided divided;
-  Tensor whole;
-};
-
-Weight weight(const std::string& name, Divided divided, const Shape& shape, std::uint64_t seed) {
-  return {name, divided, Tensor::normal(shape, seed).to(f64)};
-}
-
-// The sizes are multiples of 1, 2, 3 and 4.
-constexpr std::int64_t kContext = 3, kWidth = 12, kHeads = 12, kClasses = 24;
-
-Tensor targets(std::int64_t rows, DType dtype = i32) {
-  Tensor all(i32, {rows});
-  std::int32_t next = 1;
-  for (std::int32_t& target : all.as<std::int32_t>()) target = (next = next * 5 + 3) % kClasses;
-  return all.to(dtype);
-}
-
-// A model is a list of weights, and builds its loss from x and the Variables.
-struct Mlp {
-  std::vector<Weight> weights() const {
-    return {weight("w1", Divided::columns, {kWidth, 24}, 1), weight("w2", Divided::rows, {24, kClasses}, 2),
-            weight("b2", Divided::no, {kClasses}, 3)};
-  }
-  static Value loss(const Value& x, const Values& w, const Comm& comm) {
-    const Value hidden = tanh(matmul(enter_parallel(x, comm), w[0]));
-    const Value y = leave_parallel(matmul(hidden, w[1]), comm) + w[2];
-    return cross_entropy(y, Graph(x.graph()).constant(targets(x.shape()[0])));
-  }
-  static Shape input() { return {5, kWidth}; }
-};
-
-// Attention with some heads on each rank, two layers behind it, and a vocabulary that is divided, too.
-struct Layer {
-  std::vector<Weight> weights() const {
-    return {weight("gain", Divided::no, {kWidth}, 1),
-            weight("bias", Divided::no, {kWidth}, 2),
-            weight("query", Divided::columns, {kWidth, 2 * kHeads}, 3),
-            weight("key", Divided::columns, {kWidth, 2 * kHeads}, 4),
-            weight("value", Divided::columns, {kWidth, 2 * kHeads}, 5),
-            weight("project", Divided::rows, {2 * kHeads, kWidth}, 6),
-            weight("widen", Divided::columns, {kWidth, 24}, 7),
-            weight("narrow", Divided::rows, {24, kWidth}, 8),
-            weight("vocabulary", Divided::columns, {kWidth, kClasses}, 9)};
-  }
-  static Value loss(const Value& x, const Values& w, const Comm& comm) {
-    const std::int64_t heads = kHeads / comm.size();
-    const Value in = enter_parallel(layer_norm(x, w[0], w[1]), comm);
-    const auto of_heads = [&](const Value& weights) {
-      return permute(reshape(matmul(in, weights), {-1, kContext, heads, 2}), {0, 2, 1, 3});
-    };
-    const Value mixed = attention(of_heads(w[2]), of_heads(w[3]), of_heads(w[4]), {.causal = true});
-    const Value joined = reshape(permute(mixed, {0, 2, 1, 3}), {-1, kContext, 2 * heads});
-    const Value stream = x + leave_parallel(matmul(joined, w[5]), comm);
-    const Value hidden = gelu(matmul(enter_parallel(layer_norm(stream, w[0], w[1]), comm), w[6]));
-    const Value out = stream + leave_parallel(matmul(hidden, w[7]), comm);
-    const Value logits = matmul(enter_parallel(reshape(out, {-1, kWidth}), comm), w[8]);
-    return cross_entropy_parallel(logits, Graph(x.graph()).constant(targets(x.shape()[0] * kContext)), comm);
-  }
-  static Shape input() { return {2, kContext, kWidth}; }
-};
-
 // The loss, then the gradients of x and of all weights, of which each rank has its part.
 template <class Model>
 std::vector<Tensor> computed(const DeviceId& device, const Comm& comm, Mode mode) {
@@ -101,7 +27,7 @@ std::vector<Tensor> computed(const DeviceId& device, const Comm& comm, Mode mode
   Values values;
   std::vector<Arg> wrt{x};
   for (const Weight& each : Model{}.weights()) {
-    values.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, comm))));
+    values.push_back(g.value(each.variable(comm)));
     wrt.emplace_back(values.back());
   }
   const Value loss = Model::loss(x, values, comm);
@@ -159,8 +85,7 @@ TEST_P(TensorParallel, SecondDerivativesAreThoseOfOneProcess) {
     Graph g;
     const Value x = g.constant(Tensor::normal(Mlp::input(), 30).to(f64));
     Values w;
-    for (const Weight& each : Mlp{}.weights())
-      w.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, comm))));
+    for (const Weight& each : Mlp{}.weights()) w.push_back(g.value(each.variable(comm)));
     const Value dx = grad(Mlp::loss(x, w, comm), {x})[0];
     const std::vector<Value> all = grad(sum(mul(dx, dx)), {x, w[0], w[1]});
     for (std::size_t i = 0; i < all.size(); ++i) g.output(std::to_string(i), all[i]);
@@ -198,7 +123,7 @@ TEST_P(TensorParallel, TogetherWithDataParallelism) {
     Values w;
     std::vector<Arg> wrt;
     for (const Weight& each : Mlp{}.weights()) {
-      w.push_back(g.value(Variable(each.name, part_of(each.whole, each.divided, of_model))));
+      w.push_back(g.value(each.variable(of_model)));
       wrt.emplace_back(w.back());
     }
     const Value hidden = tanh(matmul(enter_parallel(x, of_model), w[0]));
