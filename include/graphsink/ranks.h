@@ -206,8 +206,9 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources);
 // with the r-th of as many equal parts of `whole` as the Comm has ranks. `whole` is equal on all ranks, which all call
 // this. An axis below 0 counts from behind. With one rank it is Variable(name, whole, on). Optimizers need nothing
 // else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of parameters that are not
-// divided once, for which the ranks make one exchange in each step. In a checkpoint each rank saves the parts that it
-// has, and reshard() makes them for another number of ranks. Throws Error where the axis cannot be divided.
+// divided once, for which the ranks make one exchange in each step. When a program is bound, the ranks compare the
+// values of those parameters that are not divided. In a checkpoint each rank saves the parts that it has, and reshard()
+// makes them for another number of ranks. Throws Error where the axis cannot be divided.
 //
 //   Variable w1 = divided_variable("w1", Tensor::kaiming({512, 2048}, 1), 1, comm);  // columns: [512, 2048 / size]
 Variable divided_variable(const std::string& name, const Tensor& whole, int axis, const Comm& comm, Placement on = {},

@@ -31,6 +31,7 @@ class Builder {
     check_optimizer(call(), *graph_.data(), groups_, method_, options_);
     for (const ParameterGroup& group : groups_)
       parameters_.insert(parameters_.end(), group.parameters.begin(), group.parameters.end());
+    note_undivided();
   }
 
   // With the gradients of the loss, times the loss scale if there is one.
@@ -52,6 +53,21 @@ class Builder {
   };
 
   OptimizerCall call() const { return {method_.call, where_}; }
+
+  // Where some parameters are parts, their ranks have the others alike.
+  void note_undivided() {
+    std::vector<Variable> undivided;
+    std::vector<std::shared_ptr<const void>> all_ranks;
+    for (const Variable& parameter : parameters_) {
+      const WholeTensor* whole = parameter.data()->whole.get();
+      if (whole == nullptr) {
+        undivided.push_back(parameter);
+      } else if (std::find(all_ranks.begin(), all_ranks.end(), whole->ranks) == all_ranks.end()) {
+        all_ranks.push_back(whole->ranks);
+      }
+    }
+    for (const std::shared_ptr<const void>& ranks : all_ranks) graph_.data()->undivided.push_back({ranks, undivided});
+  }
 
   void begin() {
     if (!options_.loss_scale) return;

@@ -195,11 +195,19 @@ struct Update {
 };
 
 struct GraphData : std::enable_shared_from_this<GraphData> {
+  std::shared_ptr<const void> identity = std::make_shared<char>();  // copies of the graph have the same, no other graph
   std::vector<Node> nodes;
   std::vector<Region> regions{1};
   int current_region = 0;
   std::vector<VariableUse> variables;
   std::map<const VariableData*, int> variable_index;
+  // Parameters of which these ranks have equal values, as they have parts of others that an optimizer updates with
+  // them.
+  struct Undivided {
+    std::shared_ptr<const void> ranks;  // WholeTensor::ranks
+    std::vector<Variable> parameters;
+  };
+  std::vector<Undivided> undivided;
   std::vector<NamedValue> records;
   std::vector<NamedValue> stops;  // conditions of stop_when(), without names
   std::vector<NamedValue> outputs;

@@ -145,15 +145,21 @@ constexpr const char* kSameValues =
     "checkpoint, and equal options of the optimizer; or give average() or apply_sharded() same_program = false on all "
     "ranks, if the values differ on purpose";
 
+constexpr const char* kSameUndivided =
+    "call broadcast_variables() for the parameters that are not divided, before bind() or the first run(), or begin "
+    "with "
+    "equal values, from one seed or one checkpoint; make parts of a parameter by divided_variable()";
+
 // The part of a plan that a group compares.
 struct Part {
   std::string collectives, voters;
   Updates updates;
-  std::string ops{};   // stands for the updates
-  std::string plan{};  // stands for all that must be equal, but for values
+  std::string plan{};                 // stands for all that must be equal, but for values
+  std::weak_ptr<const void> graph{};  // whose Variables these are
 
-  // Values are compared once for a graph, whatever shapes its plans have.
-  std::string values(RankGroup& group) const { return group.has_agreed_on(ops) ? "" : values_of(updates.equal); }
+  // Values are compared once for a graph, whatever shapes its plans have: another graph may have other Variables.
+  bool needs_values(RankGroup& group) const { return !updates.equal.empty() && !group.has_compared(graph); }
+  std::string values(RankGroup& group) const { return needs_values(group) ? values_of(updates.equal) : ""; }
 };
 
 Part part_of(const Agreement& agreement, const GraphData& graph, const Voters& voters, const RankGroup& group) {
@@ -164,8 +170,15 @@ Part part_of(const Agreement& agreement, const GraphData& graph, const Voters& v
   Part part{collectives_of(agreement, group), name_of(*voters.all), {}};
   if (std::any_of(agreement.collectives.begin(), agreement.collectives.end(), is_compared))
     part.updates = updates_of(graph, group);
-  part.ops = "ops " + hash_of(without_places(part.updates.ops));
-  part.plan = without_places(part.collectives) + part.voters + "\n" + part.ops;
+  std::string names;
+  for (const auto& [ranks, parameters] : graph.undivided) {
+    if (ranks.get() != &group) continue;
+    part.updates.equal.insert(part.updates.equal.end(), parameters.begin(), parameters.end());
+    for (const Variable& parameter : parameters) names += parameter.name() + "\n";
+  }
+  part.plan =
+      without_places(part.collectives) + part.voters + "\nops " + hash_of(without_places(part.updates.ops) + names);
+  part.graph = graph.identity;
   return part;
 }
 
@@ -175,14 +188,15 @@ std::optional<Error> difference(RankGroup& group, const Part& mine, const std::s
   const std::vector<std::string> hashes = group.all_texts(hash_of(mine.plan + values), exchange);
   if (std::adjacent_find(hashes.begin(), hashes.end(), std::not_equal_to<>()) == hashes.end()) {
     group.note_agreement(mine.plan);
-    group.note_agreement(mine.ops);
+    if (!mine.updates.equal.empty()) group.note_compared(mine.graph);
     return {};
   }
   const Compared all[] = {
       {mine.collectives, different_line, "have different collectives: ", kSameCollectives},
       {mine.voters, different_voters, "have different collectives: ", kSameCollectives},
       {mine.updates.ops, different_line, "compute different updates: ", kSameOps},
-      {values, different_value, "begin with different values: ", kSameValues},
+      {values, different_value,
+       "begin with different values: ", mine.updates.ops.empty() ? kSameUndivided : kSameValues},
   };
   for (const Compared& each : all) {
     const std::vector<std::string> texts = group.all_texts(each.text, exchange);
@@ -222,7 +236,7 @@ void agree_on_plan(const Agreement& agreement, const GraphData& graph, const Err
   std::exception_ptr thrown;
   for (RankGroup* group : voters.groups) {
     const Part mine = part_of(agreement, graph, voters, *group);
-    if (group->has_agreed_on(mine.plan)) continue;
+    if (group->has_agreed_on(mine.plan) && !mine.needs_values(*group)) continue;
     if (failure != nullptr && unbound.empty()) unbound = unbound_text(*failure, *group);
     try {
       if (unbound.empty()) values = mine.values(*group);

@@ -228,6 +228,17 @@ void RankGroup::note_agreement(const std::string& text) {
   agreed_on_.insert(text);
 }
 
+bool RankGroup::has_compared(const std::weak_ptr<const void>& graph) {
+  const std::lock_guard lock(mutex_);
+  return compared_.contains(graph);
+}
+
+void RankGroup::note_compared(const std::weak_ptr<const void>& graph) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(compared_, [](const auto& other) { return other.expired(); });
+  compared_.insert(graph);
+}
+
 std::int64_t RankGroup::exchanges() {
   const std::lock_guard lock(mutex_);
   return exchanges_;

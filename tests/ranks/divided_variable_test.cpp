@@ -171,6 +171,30 @@ TEST_P(DividedVariables, WithDataParallelism) {
   }
 }
 
+// Ranks that begin with other values of a parameter that all have would go on with other ones.
+TEST_P(DividedVariables, AreTrainedBesideEqualParameters) {
+  if (world().size() == 1) return;
+  const auto problem = [&](int odd) {
+    Graph g;
+    const Value x = g.constant(Tensor::normal(Mlp::input(), 30).to(f64));
+    std::vector<Variable> parameters;
+    Values values;
+    for (Weight weight : Mlp{}.weights()) {
+      if (weight.name == "b2" && world().rank() == odd) weight.whole = Tensor(weight.whole.type());
+      values.push_back(g.value(parameters.emplace_back(weight.variable(world()))));
+    }
+    (void)sgd(Mlp::loss(x, values, world()), parameters);
+    Program program = compile(g);
+    return problem_of([&] {
+      program.run(sink);
+      program.sync();
+    });
+  };
+  EXPECT_EQ(problem(-1), "");
+  EXPECT_EQ(problem(1), "bind: the ranks begin with different values: of b2 f64[24], on rank 0 and on rank 1");
+  EXPECT_EQ(problem(-1), "");
+}
+
 // The files of all ranks make one process, half of the ranks, and the same ranks go on.
 TEST_P(DividedVariables, GoOnWithAnotherNumberOfRanks) {
   const DeviceId device = GetParam().device;

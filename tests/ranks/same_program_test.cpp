@@ -72,6 +72,16 @@ class SameProgram : public OnRanks {
 
 INSTANTIATE_TEST_SUITE_P(Devices, SameProgram, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
+// A further graph may have the ops of an earlier one, and other Variables.
+TEST_P(SameProgram, IsComparedForEachGraph) {
+  if (world().size() == 1) return;
+  EXPECT_EQ(problem_with({}), "");
+  Choice choice;
+  if (me() == bad()) choice.seed = 2;
+  EXPECT_TRUE(has(problem_with(choice), "begin with different values: of w2 f32[8, 3], on rank 0 and on rank "));
+  EXPECT_EQ(problem_with({}), "");
+}
+
 // Every rank names the first op, or the Variable, that differs, as it is on both ranks.
 TEST_P(SameProgram, OfOneRankAloneIsRefused) {
   if (world().size() == 1) return;
