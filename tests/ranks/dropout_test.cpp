@@ -120,7 +120,7 @@ class DividedMlp {
  public:
   explicit DividedMlp(const Grid& grid) : grid_(grid) {
     const auto weight = [&](const char* name, const Shape& shape, int divided, std::uint64_t seed) {
-      const Tensor whole = Tensor::normal(shape, seed).to(f64);
+      const Tensor whole = Tensor::normal(shape, seed, 0.0f, 0.2f).to(f64);
       weights.emplace_back(name, part_of(whole, divided, grid.model.rank(), grid.model.size()));
     };
     weight("widen1", {kWidth, kHidden}, 1, 1);
