@@ -67,6 +67,10 @@ static std::size_t shared_block() {
       gs::divided_variable("narrow", gs::Tensor::kaiming({32, 16}, 9), 0, model);  // [32 / size, 16]
   gs::Value in = gs::enter_parallel(layer_norm(x, gain, bias), model);  // forward x, backward the sum over the ranks
   gs::Value hidden = gelu(matmul(in, widen_columns));                   // some of the hidden elements
+  {
+    gs::RandomPart part(model.rank(), {.axis = -1, .parts = model.size()});
+    hidden = dropout(hidden, 0.1);  // as for one part of all hidden elements
+  }
   gs::Value y = x + gs::leave_parallel(matmul(hidden, narrow_rows), model);  // forward the sum, backward as it is
   // [parallel]
   return gs::average(gs::grad(mean(y * y), {gain, bias, widen_columns, narrow_rows}), data).size();

@@ -81,15 +81,36 @@ std::vector<Arg> random_operands(std::string_view op, const Arg& first) {
   return operands;
 }
 
-// The source stands behind the first operand. `part`: see RandomPart.
-void expect_random(InferArgs& a, const Shape& shape, std::int64_t part) {
+// A whole that is divided along an axis other than the first must have that axis, and no more elements than an op
+// draws.
+void expect_whole(InferArgs& a, const Shape& shape, const PartOfWhole& part) {
+  if (part.parts == 1) return;
+  if (part.parts < 1 || part.number < 0 || part.number >= part.parts) {
+    a.fail("there is no part " + std::to_string(part.number) + " of " + std::to_string(part.parts),
+           "count parts from 0");
+  }
+  if (part.axis < 1 || part.axis >= shape.rank()) {
+    a.fail("RandomPart divides axis " + std::to_string(part.axis) + ", which " + to_string(shape) + " does not have",
+           "end the RandomPart in front of the op, or name an axis of the tensor");
+  }
+  if (shape.size() > 0 && part.parts > kMaxRandomElements / shape.size()) {
+    a.fail(std::to_string(part.parts) + " parts of " + to_string(shape) + " have more than 2^33 random numbers",
+           "draw them in parts");
+  }
+}
+
+// The source stands behind the first operand.
+void expect_random(InferArgs& a, const Shape& shape, const PartOfWhole& part) {
   if (a.inputs() < 2 || a.inputs() > 2 + kMaxRandomLoops)
     a.fail("takes one operand and a source", "draw outside of loops");
   a.expect_input(1, TensorType{DType::i32, {2}});
   for (int i = 2; i < a.inputs(); ++i) a.expect_input(i, TensorType{DType::i32, {}});
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
-  if (part < 0 || (shape.size() > 0 && part >= kMaxRandomElements / shape.size()))
-    a.fail("part " + std::to_string(part) + " is beyond the first 2^33 random numbers", "divide them into fewer parts");
+  expect_whole(a, shape, part);
+  if (part.first < 0 || (shape.size() > 0 && part.first >= kMaxRandomElements / (shape.size() * part.parts))) {
+    a.fail("part " + std::to_string(part.first) + " is beyond the first 2^33 random numbers",
+           "divide them into fewer parts");
+  }
 }
 
 // --- distributions: kPerBlock<T> elements are made of the four words of a block
@@ -157,97 +178,138 @@ struct Mask {
 
 // --- bodies
 
-// The elements of a tensor among those of the whole, of which it may be a part.
-struct Drawn {
-  std::int64_t first, size;
+// Elements of a tensor that lie one behind the other in the whole, of which it may be a part.
+struct Run {
+  std::int64_t first, size;  // number of the first element in the whole, and how many there are
 
-  Drawn(std::int64_t part, const TensorType& type) : first(part * type.shape.size()), size(type.shape.size()) {}
-
-  // Blocks of `n` elements of the whole that have elements of this tensor.
+  // Blocks of `n` elements of the whole that have elements of this run.
   HD std::int64_t first_block(int n) const { return first / n; }
   HD std::int64_t blocks(int n) const { return size == 0 ? 0 : (first + size + n - 1) / n - first / n; }
   HD bool has(std::int64_t i) const { return i >= 0 && i < size; }
 };
 
-// `block` is counted from the first one of the tensor.
+// All elements of a tensor: runs of one size, which lie one behind the other in the tensor, and `stride` elements of
+// the whole from one another. There is one run unless the whole is divided along an axis other than the first.
+struct Drawn {
+  Run first_run{0, 0};
+  std::int64_t runs = 1, stride = 0;
+
+  Drawn(const PartOfWhole& part, const TensorType& type) {
+    const Shape& shape = type.shape;
+    if (shape.size() == 0) return;
+    if (part.parts > 1)
+      for (int axis = 0; axis < part.axis; ++axis) runs *= shape[axis];
+    const std::int64_t size = shape.size() / runs;
+    stride = part.parts * size;
+    first_run = {part.first * runs * stride + part.number * size, size};
+  }
+
+  HD Run run(std::int64_t i) const { return {first_run.first + i * stride, first_run.size}; }
+  // Blocks that a run has, or at most has, where runs begin at different places of their first blocks.
+  HD std::int64_t run_blocks(int n) const {
+    return runs == 1 || stride % n == 0 ? first_run.blocks(n) : (first_run.size + n - 2) / n + 1;
+  }
+  HD std::int64_t blocks(int n) const { return runs * run_blocks(n); }
+};
+
+// `block` is counted from the first one of the run, whose elements are those at `x` and `out`.
 template <class D, class T>
-HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, Drawn elements) {
-  block += elements.first_block(kPerBlock<T>);
+HD void fill_block(const D& d, PhiloxWords counter, PhiloxKey key, std::int64_t block, T* out, Run run) {
+  block += run.first_block(kPerBlock<T>);
   counter.at[0] = static_cast<std::uint32_t>(block);
   T x[kPerBlock<T>];
   d.make(philox(counter, key), x);
   for (int j = 0; j < kPerBlock<T>; ++j) {
-    const std::int64_t i = block * kPerBlock<T> + j - elements.first;
-    if (elements.has(i)) out[i] = x[j];
+    const std::int64_t i = block * kPerBlock<T> + j - run.first;
+    if (run.has(i)) out[i] = x[j];
   }
 }
 template <class T>
 HD void mask_block(const Mask<T>& mask, PhiloxWords counter, PhiloxKey key, std::int64_t block, const T* x, T* out,
-                   Drawn elements) {
-  block += elements.first_block(4);
+                   Run run) {
+  block += run.first_block(4);
   counter.at[0] = static_cast<std::uint32_t>(block);
   PhiloxWords words = philox(counter, key);
   for (int j = 0; j < 4; ++j) {
-    const std::int64_t i = block * 4 + j - elements.first;
-    if (elements.has(i)) out[i] = mask.apply(x[i], words.at[j]);
+    const std::int64_t i = block * 4 + j - run.first;
+    if (run.has(i)) out[i] = mask.apply(x[i], words.at[j]);
   }
 }
 
+// A thread makes one block of the whole, and writes those of its elements that the run has: two runs that share a block
+// both make it.
 template <class D, class T>
 __global__ void fill_random(RandomSource source, D distribution, T* out, Drawn elements) {
   wait_for_inputs();
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
-  const std::int64_t blocks = elements.blocks(kPerBlock<T>);
-  for (std::int64_t block = thread_index(); block < blocks; block += all_threads())
-    fill_block(distribution, counter, key, block, out, elements);
+  const std::int64_t run_blocks = elements.run_blocks(kPerBlock<T>), blocks = elements.runs * run_blocks;
+  for (std::int64_t block = thread_index(); block < blocks; block += all_threads()) {
+    const std::int64_t run = elements.runs == 1 ? 0 : block / run_blocks;
+    fill_block(distribution, counter, key, block - run * run_blocks, out + run * elements.first_run.size,
+               elements.run(run));
+  }
 }
 template <class T>
 __global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* out, Drawn elements) {
   wait_for_inputs();
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
-  const std::int64_t blocks = elements.blocks(4);
-  for (std::int64_t block = thread_index(); block < blocks; block += all_threads())
-    mask_block(mask, counter, key, block, x, out, elements);
+  const std::int64_t run_blocks = elements.run_blocks(4), blocks = elements.runs * run_blocks;
+  for (std::int64_t block = thread_index(); block < blocks; block += all_threads()) {
+    const std::int64_t run = elements.runs == 1 ? 0 : block / run_blocks, begin = run * elements.first_run.size;
+    mask_block(mask, counter, key, block - run * run_blocks, x + begin, out + begin, elements.run(run));
+  }
 }
 
 template <class T, class D>
-void fill_on(CudaArgs& a, const D& distribution, std::int64_t part) {
+void fill_on(CudaArgs& a, const D& distribution, const PartOfWhole& part) {
   const Drawn elements(part, a.out_type(0));
   a.launch(fill_random<D, T>, launch_size(elements.blocks(kPerBlock<T>)), RandomSource(a, 1, a.id()), distribution,
            a.out<T>(0), elements);
 }
 template <class T, class D>
-void fill_on(const CpuArgs& a, const D& distribution, std::int64_t part) {
+void fill_on(const CpuArgs& a, const D& distribution, const PartOfWhole& part) {
   RandomSource source(a, 1, a.id());
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
   const Drawn elements(part, a.out_type(0));
   T* out = a.out<T>(0);
-  for_each_index(elements.blocks(kPerBlock<T>),
-                 [=](std::int64_t block) { fill_block(distribution, counter, key, block, out, elements); });
+  for (std::int64_t i = 0; i < elements.runs; ++i, out += elements.first_run.size) {
+    const Run run = elements.run(i);
+    for_each_index(run.blocks(kPerBlock<T>),
+                   [=](std::int64_t block) { fill_block(distribution, counter, key, block, out, run); });
+  }
 }
 template <class T>
-void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask, std::int64_t part) {
+void drop_on(CudaArgs& a, const RandomSource& source, const Mask<T>& mask, const PartOfWhole& part) {
   const Drawn elements(part, a.out_type(0));
   a.launch(drop_elements<T>, launch_size(elements.blocks(4)), source, mask, a.in<T>(0), a.out<T>(0), elements);
 }
 template <class T>
-void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask, std::int64_t part) {
+void drop_on(const CpuArgs& a, const RandomSource& source, const Mask<T>& mask, const PartOfWhole& part) {
   const Drawn elements(part, a.out_type(0));
-  for (std::int64_t block = 0; block < elements.blocks(4); ++block)
-    mask_block(mask, source.counter(), source.key(), block, a.in<T>(0), a.out<T>(0), elements);
+  const T* x = a.in<T>(0);
+  T* out = a.out<T>(0);
+  for (std::int64_t i = 0; i < elements.runs; ++i, x += elements.first_run.size, out += elements.first_run.size) {
+    const Run run = elements.run(i);
+    for (std::int64_t block = 0; block < run.blocks(4); ++block)
+      mask_block(mask, source.counter(), source.key(), block, x, out, run);
+  }
 }
 
 // --- random_uniform, random_normal. Operand 0 gives the type, unless the attributes do; the others are the source.
 
-struct RandomAttrs {
+// Part is the type of `part`, another one in files of old versions.
+template <class Part>
+struct RandomFields {
   std::optional<TensorType> type;
   double first, second;  // low and high, mean and deviation
-  std::int64_t part = 0;
+  Part part = {};
+  RandomFields<PartOfWhole> now() const { return {type, first, second, {part}}; }
   static auto fields(auto& s) { return std::tie("type", s.type, "first", s.first, "second", s.second, "part", s.part); }
 };
+using RandomAttrs = RandomFields<PartOfWhole>;
 
 Access random_access(int operand, int) { return operand == 0 ? Access::shape_only : Access::read; }
 
@@ -314,15 +376,18 @@ std::vector<Arg> random_operands(std::string_view op, const Graph& graph, const 
 
 // --- randint: operands as above
 
-struct IntegerAttrs {
+template <class Part>
+struct IntegerFields {
   DType dtype;
   std::optional<Shape> shape;
   std::int64_t low, high;
-  std::int64_t part = 0;
+  Part part = {};
+  IntegerFields<PartOfWhole> now() const { return {dtype, shape, low, high, {part}}; }
   static auto fields(auto& s) {
     return std::tie("dtype", s.dtype, "shape", s.shape, "low", s.low, "high", s.high, "part", s.part);
   }
 };
+using IntegerAttrs = IntegerFields<PartOfWhole>;
 
 void infer_integers(InferArgs& a) {
   const auto& [dtype, shape, low, high, part] = a.attrs<IntegerAttrs>();
@@ -362,12 +427,15 @@ const OpDef integers_op{.name = "randint",
 
 // --- dropout: x, then the source
 
-struct DropoutAttrs {
+template <class Part>
+struct DropoutFields {
   double probability;
   int node = -1;  // node whose mask is drawn again (backward); -1: this node's
-  std::int64_t part = 0;
+  Part part = {};
+  DropoutFields<PartOfWhole> now() const { return {probability, node, {part}}; }
   static auto fields(auto& s) { return std::tie("probability", s.probability, "node", s.node, "part", s.part); }
 };
+using DropoutAttrs = DropoutFields<PartOfWhole>;
 
 template <class Args>
 void dropout_body(Args& a) {
@@ -413,7 +481,7 @@ std::vector<Value> dropout_grad(const GradArgs& a) {
   return grads;
 }
 
-// --- attributes in files of graphs that know no parts
+// --- attributes in old files: version 1 knows no parts, and version 2 those along the first axis, by their numbers
 
 struct RandomAttrs1 {
   std::optional<TensorType> type;
@@ -436,54 +504,69 @@ struct DropoutAttrs1 {
 };
 
 template <class Old>
-constexpr FileOp first_version(const OpDef& op) {
+constexpr FileOp old_version(const OpDef& op, int version) {
   auto read = [](FieldIo& io) -> Attrs {
     Old old{};
     transfer_value(io, old);
     return old.now();
   };
-  return {&op, {nullptr, read}, 1};
+  return {&op, {nullptr, read}, version};
+}
+
+// An operand that is no Value has no axes: emit() refuses it.
+PartOfWhole part_of_whole_like(const Arg& like) {
+  const auto* value = std::get_if<Value>(&like.content());
+  return value == nullptr || !value->valid() ? PartOfWhole() : part_of_whole(value->shape().rank());
 }
 
 }  // namespace
 
 Value random_uniform(Arg like, double low, double high, Placement placement) {
-  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high, random_part()},
+  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high, part_of_whole_like(like)},
               placement)[0];
 }
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Placement placement,
                      Where where) {
   return emit(uniform_op, random_operands(uniform_op.name, graph, where),
-              RandomAttrs{TensorType{dtype, shape}, low, high, random_part()}, placement)[0];
+              RandomAttrs{TensorType{dtype, shape}, low, high, part_of_whole(shape.rank())}, placement)[0];
 }
 Value random_normal(Arg like, double mean, double deviation, Placement placement) {
-  return emit(normal_op, random_operands(normal_op.name, like), RandomAttrs{{}, mean, deviation, random_part()},
-              placement)[0];
+  return emit(normal_op, random_operands(normal_op.name, like),
+              RandomAttrs{{}, mean, deviation, part_of_whole_like(like)}, placement)[0];
 }
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Placement placement,
                     Where where) {
-  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation, random_part()};
+  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation, part_of_whole(shape.rank())};
   return emit(normal_op, random_operands(normal_op.name, graph, where), attrs, placement)[0];
 }
 Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Placement placement) {
-  return emit(integers_op, random_operands(integers_op.name, like), IntegerAttrs{dtype, {}, low, high, random_part()},
-              placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, like),
+              IntegerAttrs{dtype, {}, low, high, part_of_whole_like(like)}, placement)[0];
 }
 Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Placement placement,
               Where where) {
   return emit(integers_op, random_operands(integers_op.name, graph, where),
-              IntegerAttrs{dtype, shape, low, high, random_part()}, placement)[0];
+              IntegerAttrs{dtype, shape, low, high, part_of_whole(shape.rank())}, placement)[0];
 }
 Value dropout(Arg x, double probability, Placement placement) {
-  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability, -1, random_part()},
+  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability, -1, part_of_whole_like(x)},
               placement)[0];
 }
 
 std::span<const FileOp> random_file_ops() {
-  static constexpr FileOp ops[] = {first_version<RandomAttrs1>(uniform_op),   file_op<RandomAttrs>(uniform_op, 2),
-                                   first_version<RandomAttrs1>(normal_op),    file_op<RandomAttrs>(normal_op, 2),
-                                   first_version<IntegerAttrs1>(integers_op), file_op<IntegerAttrs>(integers_op, 2),
-                                   first_version<DropoutAttrs1>(dropout_op),  file_op<DropoutAttrs>(dropout_op, 2)};
+  using First = std::int64_t;
+  static constexpr FileOp ops[] = {old_version<RandomAttrs1>(uniform_op, 1),
+                                   old_version<RandomFields<First>>(uniform_op, 2),
+                                   file_op<RandomAttrs>(uniform_op, 3),
+                                   old_version<RandomAttrs1>(normal_op, 1),
+                                   old_version<RandomFields<First>>(normal_op, 2),
+                                   file_op<RandomAttrs>(normal_op, 3),
+                                   old_version<IntegerAttrs1>(integers_op, 1),
+                                   old_version<IntegerFields<First>>(integers_op, 2),
+                                   file_op<IntegerAttrs>(integers_op, 3),
+                                   old_version<DropoutAttrs1>(dropout_op, 1),
+                                   old_version<DropoutFields<First>>(dropout_op, 2),
+                                   file_op<DropoutAttrs>(dropout_op, 3)};
   return ops;
 }
 

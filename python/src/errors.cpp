@@ -13,15 +13,15 @@ namespace {
 
 // Types of C++ whose members are keywords in Python. Those that the package has stay in front of a keyword.
 constexpr std::string_view kOptions[] = {
-    "AdamwOptions",      "AllReduceOptions", "AttentionOptions",    "AverageOptions",      "CheckpointOptions",
-    "CompileOptions",    "Conv2dOptions",    "Pool2dOptions",       "CrossEntropyOptions", "CumsumOptions",
-    "GradientOptions",   "GraphFileOptions", "IdxSourceOptions",    "ImageOptions",        "Limits",
-    "LoaderOptions",     "MatmulOptions",    "NcclOptions",         "NpzSourceOptions",    "OrderOptions",
-    "Patience",          "ReadGraphOptions", "RecordOptions",       "ReduceOptions",       "RestoreOptions",
-    "RunOptions",        "SaveOptions",      "ScanOptions",         "SgdOptions",          "SinkOptions",
-    "SinkRunOptions",    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions",  "TopPOptions",
-    "TrainOptions",      "Tuning",           "VarOptions",          "WhileOptions",        "WorldOptions",
-    "WriteGraphOptions", "WriteOptions"};
+    "AdamwOptions",    "AllReduceOptions",  "AttentionOptions", "AverageOptions",      "CheckpointOptions",
+    "CompileOptions",  "Conv2dOptions",     "Pool2dOptions",    "CrossEntropyOptions", "CumsumOptions",
+    "GradientOptions", "GraphFileOptions",  "IdxSourceOptions", "ImageOptions",        "Limits",
+    "LoaderOptions",   "MatmulOptions",     "NcclOptions",      "NpzSourceOptions",    "OrderOptions",
+    "Patience",        "RandomPartOptions", "ReadGraphOptions", "RecordOptions",       "ReduceOptions",
+    "RestoreOptions",  "RunOptions",        "SaveOptions",      "ScanOptions",         "SgdOptions",
+    "SinkOptions",     "SinkRunOptions",    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions",
+    "TopPOptions",     "TrainOptions",      "Tuning",           "VarOptions",          "WhileOptions",
+    "WorldOptions",    "WriteGraphOptions", "WriteOptions"};
 
 // Remedies in C++, and what they are in Python, where ops are functions of Python or come from a module in C++.
 constexpr std::pair<std::string_view, std::string_view> kPhrases[] = {

@@ -58,13 +58,12 @@ struct Block {
   }
 };
 
-// A class of Python whose objects are for `with` statements.
+// Makes objects of a class ones for `with` statements.
 template <class T, class Argument>
-void bind_block(nb::module_& m, const char* name, const char* argument, const char* text) {
+void bind_with(nb::class_<Block<T, Argument>> bound, const std::string& name) {
   using Bound = Block<T, Argument>;
-  const std::string enter = std::string("def __enter__(self) -> ") + name;
-  nb::class_<Bound>(m, name, text)
-      .def(nb::init<Argument>(), nb::arg(argument))
+  const std::string enter = "def __enter__(self) -> " + name;
+  bound
       .def(
           "__enter__",
           [](nb::handle self) {
@@ -77,16 +76,44 @@ void bind_block(nb::module_& m, const char* name, const char* argument, const ch
           nb::arg("error").none(), nb::arg("traceback").none());
 }
 
+// A RandomPart that is made of one argument.
+struct PartArgument {
+  std::int64_t number;
+  RandomPartOptions options;
+};
+struct PartOfArgument : RandomPart {
+  PartOfArgument(const PartArgument& argument, const Where& where)
+      : RandomPart(argument.number, argument.options, where) {}
+};
+
 }  // namespace
 
 void bind_scope(nb::module_& m) {
-  bind_block<Scope, std::string>(m, "Scope", "name",
-                                 "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), "
-                                 "profiles and the names of Variables. Scopes nest: \"encoder/layer3\".");
-  bind_block<RandomPart, std::int64_t>(
-      m, "RandomPart", "number",
-      "with gs.RandomPart(rank): random ops that are built within it, dropout() included, draw for a part of a larger "
-      "tensor: part r of tensors [n, ...] gets the numbers that rows r * n to (r + 1) * n - 1 of the whole would get.");
+  bind_with(
+      nb::class_<Block<Scope, std::string>>(
+          m, "Scope",
+          "with gs.Scope(\"layer3\"): names what is built within it, in errors, explain(), profiles and the names of "
+          "Variables. Scopes nest: \"encoder/layer3\".")
+          .def(nb::init<std::string>(), nb::arg("name")),
+      "Scope");
+  using BoundPart = Block<PartOfArgument, PartArgument>;
+  bind_with(
+      nb::class_<BoundPart>(
+          m, "RandomPart",
+          "with gs.RandomPart(rank): random ops that are built within it, dropout() included, draw for a part of a "
+          "larger tensor: part r of tensors [n, ...] gets the numbers that rows r * n to (r + 1) * n - 1 of the whole "
+          "would get. With axis and parts tensors are divided along another axis, negative ones from behind, into so "
+          "many parts, as the hidden elements of a model on several ranks are: gs.RandomPart(rank, axis=-1, "
+          "parts=ranks). One along the first axis and one along another both count; of several of a kind the innermost "
+          "does.")
+          .def(
+              "__init__",
+              [](BoundPart* self, std::int64_t number, int axis, std::int64_t parts) {
+                new (self) BoundPart{{number, {axis, parts}}};
+              },
+              nb::arg("number"), nb::kw_only(), nb::arg("axis") = RandomPartOptions().axis,
+              nb::arg("parts") = RandomPartOptions().parts),
+      "RandomPart");
 }
 
 }  // namespace graphsink::python

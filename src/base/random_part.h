@@ -1,11 +1,25 @@
-// The part for which random ops draw that this thread builds.
+// The part of a whole for which random ops draw that this thread builds.
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 namespace graphsink {
 
-// That of the innermost RandomPart; 0 without.
-std::int64_t random_part();
+// Where a tensor lies in the whole of which it is a part, as RandomPart says: the whole is divided along its first
+// axis, and along another one if `parts` is not 1. One of the attributes of random ops.
+struct PartOfWhole {
+  std::int64_t first = 0;   // number of the part along the first axis
+  std::int64_t axis = 0;    // the other axis
+  std::int64_t number = 0;  // number of the part along it
+  std::int64_t parts = 1;   // parts along it
+  static auto fields(auto& s) {
+    return std::tie("first", s.first, "axis", s.axis, "number", s.number, "parts", s.parts);
+  }
+};
+
+// The part that the RandomParts of this thread name for a tensor with `rank` axes. `axis` is counted from the front,
+// or, where the tensor has no such axis, as the user gave it.
+PartOfWhole part_of_whole(int rank);
 
 }  // namespace graphsink

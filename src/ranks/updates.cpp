@@ -22,7 +22,7 @@ class AttributeText final : public FieldVisitor {
 
   void name(std::string_view name) override {
     // From where a random op draws may differ.
-    skips_ = is_random_ && (name == "part" || name == "node");
+    if (depth_ == 0) skips_ = is_random_ && (name == "part" || name == "node");
     if (!skips_) text_ += (text_.empty() ? "" : ", ") + std::string(name);
   }
   void value(bool is) override { add(is ? "true" : "false"); }
@@ -31,8 +31,14 @@ class AttributeText final : public FieldVisitor {
   void value(double number) override { add(number_text(number)); }
   void value(std::string_view text) override { add(text); }
   void no_value() override { add("none"); }
-  void begin_struct() override { add("{"); }
-  void end_struct() override { add("}"); }
+  void begin_struct() override {
+    add("{");
+    ++depth_;
+  }
+  void end_struct() override {
+    --depth_;
+    add("}");
+  }
   std::size_t begin_list(std::size_t size) override {
     add("[");
     return size;
@@ -46,7 +52,8 @@ class AttributeText final : public FieldVisitor {
     if (!skips_) text_ += " " + std::string(value);
   }
 
-  bool is_random_, skips_ = false;
+  bool is_random_, skips_ = false;  // whether the field that is visited, and all in it, is left out
+  int depth_ = 0;                   // structs around it
   std::string text_;
 };
 

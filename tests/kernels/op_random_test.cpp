@@ -294,7 +294,10 @@ TEST_P(RandomOps, DropoutDropsEvenWhatIsNotFinite) {
 std::vector<Value> drawn(const Value& x) {
   Value dropped = dropout(x, 0.5), uniform = random_uniform(x), normal = random_normal(x);
   Value whole = randint(x, 0, 1000, i64), chosen = cast(bernoulli(abs(x) * 0.0 + 0.5), i32);
-  Value wide = random_uniform(Graph(x.graph()), f64, x.shape());
+  Graph g(x.graph());
+  Value wide = random_uniform(g, f64, x.shape()), wide_normal = random_normal(g, f64, x.shape());
+  Value narrow_whole = randint(g, i32, x.shape(), -7, 1000);
+  Value wide_x = cast(x, f64), wide_dropped = dropout(wide_x, 0.5);
   Value looped = scan({x}, {},
                       [](const Values& s, const Values&) {
                         return Scan{{dropout(s[0] + 1.0, 0.25)}, {}};
@@ -313,8 +316,12 @@ std::vector<Value> drawn(const Value& x) {
           whole,
           chosen,
           wide,
+          wide_normal,
+          narrow_whole,
+          wide_dropped,
           looped,
           grad(sum(dropped * dropped), {x})[0],
+          grad(sum(wide_dropped * wide_dropped), {wide_x})[0],
           grad(sum(again), {x})[0]};
 }
 
@@ -344,6 +351,176 @@ TEST_P(RandomOps, PartsDrawWhatTheWholeDraws) {
       }
     }
   }
+}
+
+// What drawn() makes for tensors of this shape, in the second step.
+std::vector<Tensor> drawn_in(Mode mode, const DeviceId& device, const Shape& shape) {
+  Graph g;
+  const std::vector<Value> values = drawn(g.constant(Tensor::full(f32, shape, 2)));
+  for (std::size_t i = 0; i < values.size(); ++i) g.output(std::to_string(i), values[i]);
+  Program program = compile(g, {.target = device, .seed = 9});
+  program.run(mode, {.steps = 2});
+  std::vector<Tensor> read;
+  for (std::size_t i = 0; i < values.size(); ++i) read.push_back(program.output(std::to_string(i)));
+  return read;
+}
+
+// The part of `whole` that has this shape and begins at these indices.
+Tensor part_of(const Tensor& whole, const std::vector<std::int64_t>& begins, const Shape& shape) {
+  std::vector<std::int64_t> ends = begins;
+  for (int i = 0; i < shape.rank(); ++i) ends[static_cast<std::size_t>(i)] += shape[i];
+  Eager eager;
+  return Eager::read(slice(eager.tensor(whole), begins, ends));
+}
+
+// Parts along one axis, and, if `firsts` is more than 1, along the first one, too.
+TEST_P(RandomOps, PartsAlongAnotherAxisDrawWhatTheWholeDraws) {
+  struct {
+    Shape part;
+    int axis;
+    std::int64_t parts, firsts;
+  } const rows[] = {
+      {{2, 5}, 1, 3, 2}, {{5, 129}, -1, 2, 2}, {{4, 8}, -1, 2, 2},    {{3, 1}, 1, 5, 1},
+      {{1, 6}, 1, 3, 2}, {{2, 3, 5}, 1, 3, 2}, {{2, 3, 2}, -1, 3, 2}, {{3, 2, 1, 7}, -3, 2, 2},
+      {{7}, -1, 3, 1},   {{3, 2}, -2, 3, 1},   {{2, 0}, 1, 3, 2},
+  };
+  for (const auto& [shape, given, parts, firsts] : rows) {
+    const int axis = given < 0 ? given + shape.rank() : given;
+    std::vector<std::int64_t> sizes;
+    for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i] * (i == axis ? parts : i == 0 ? firsts : 1));
+    for (const Mode mode : kModes) {
+      const std::vector<Tensor> whole = drawn_in(mode, GetParam(), Shape(sizes));
+      for (std::int64_t first = 0; first < firsts; ++first) {
+        for (std::int64_t number = 0; number < parts; ++number) {
+          const RandomPart along_first(first), along_axis(number, {.axis = given, .parts = parts});
+          std::vector<std::int64_t> begins(sizes.size());
+          begins[0] = first * shape[0];
+          begins[static_cast<std::size_t>(axis)] = number * shape[axis];
+          const std::vector<Tensor> seen = drawn_in(mode, GetParam(), shape);
+          for (std::size_t i = 0; i < whole.size(); ++i)
+            ASSERT_TRUE(same_bits(seen[i], part_of(whole[i], begins, shape)))
+                << to_string(mode) << ", value " << i << ", part " << number << " of " << to_string(shape)
+                << " along axis " << given << ", part " << first << " along the first";
+        }
+      }
+    }
+  }
+}
+
+// What an op draws for this shape on the CPU in the blocks around.
+Tensor draw(const Shape& shape) {
+  Graph g;
+  g.output("y", random_uniform(g, f64, shape));
+  Program program = compile(g, {.target = cpu()});
+  program.run(interactive);
+  return program.output("y");
+}
+
+TEST(RandomPart, CountsOnceAlongTheFirstAxisAndOnceAlongAnother) {
+  const Shape shape{2, 3, 5}, line{6};
+  const Tensor plain = draw(shape), plain_line = draw(line);
+  const RandomPart batch(1);
+  const Tensor of_batch = draw(shape), of_line = draw(line);
+  EXPECT_FALSE(same_bits(plain, of_batch));
+  const auto drawn_with = [&](std::int64_t number, const RandomPartOptions& options) {
+    const RandomPart part(number, options);
+    return draw(shape);
+  };
+  const Tensor of_both = drawn_with(2, {.axis = -1, .parts = 4});
+  EXPECT_FALSE(same_bits(of_both, of_batch));
+  EXPECT_TRUE(same_bits(of_both, drawn_with(2, {.axis = 2, .parts = 4})));
+  EXPECT_FALSE(same_bits(of_both, drawn_with(2, {.axis = 1, .parts = 4})));
+  // Parts along the first axis need no number, which changes nothing.
+  EXPECT_TRUE(same_bits(of_batch, drawn_with(1, {.axis = 0, .parts = 7})));
+  EXPECT_TRUE(same_bits(of_batch, drawn_with(1, {.axis = -3, .parts = 7})));
+  {
+    const RandomPart heads(1, {.axis = 1, .parts = 4}), hidden(2, {.axis = -1, .parts = 4});
+    EXPECT_TRUE(same_bits(of_both, draw(shape))) << "the innermost does not count";
+    const RandomPart whole(0, {.axis = 1, .parts = 1});
+    EXPECT_TRUE(same_bits(of_batch, draw(shape))) << "a single part is not the whole";
+    const RandomPart none(0);
+    EXPECT_TRUE(same_bits(plain, draw(shape))) << "part 0 is not the first";
+    const RandomPart inner_batch(1), again(2, {.axis = -1, .parts = 4});
+    EXPECT_TRUE(same_bits(of_both, draw(shape))) << "the order counts";
+  }
+  EXPECT_TRUE(same_bits(of_batch, draw(shape)));
+  const RandomPart first_of_line(0, {.axis = -1, .parts = 4});
+  EXPECT_TRUE(same_bits(plain_line, draw(line)));
+  const RandomPart second_of_line(1, {.axis = -1, .parts = 4});
+  EXPECT_TRUE(same_bits(of_line, draw(line)));
+}
+
+TEST(RandomPart, RefusesPartsThatAreNone) {
+  struct {
+    std::int64_t number;
+    RandomPartOptions options;
+    std::string named;
+  } const rows[] = {
+      {-1, {}, "the part is -1"},
+      {-1, {.axis = 1, .parts = 2}, "the part is -1"},
+      {0, {.axis = 1}, "along axis 1 into 0 parts"},
+      {0, {.axis = -1}, "give RandomPartOptions::parts"},
+      {0, {.axis = 1, .parts = -2}, "into -2 parts"},
+      {0, {.parts = -1}, "into -1 parts"},
+      {3, {.axis = 1, .parts = 3}, "the part is 3 of 3"},
+      {3, {.parts = 3}, "the part is 3 of 3"},
+  };
+  const Tensor plain = draw({2, 5});
+  for (const auto& row : rows) {
+    try {
+      const RandomPart part(row.number, row.options);
+      ADD_FAILURE() << "not refused: " << row.named;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(row.named), std::string::npos) << e.what();
+    }
+    EXPECT_TRUE(same_bits(plain, draw({2, 5}))) << "a refused one counts";
+  }
+}
+
+TEST(RandomPart, RefusesTensorsThatCannotBeParts) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 33;
+  struct {
+    Shape shape;
+    int axis;
+    std::int64_t parts;
+    std::string named;  // empty: it is taken
+  } const rows[] = {
+      {{2, 5}, 2, 3, "random_uniform: RandomPart divides axis 2, which [2, 5] does not have"},
+      {{2, 5}, -3, 3, "divides axis -3, which [2, 5] does not have"},
+      {{5}, 1, 3, "divides axis 1, which [5] does not have"},
+      {{}, -1, 3, "divides axis -1, which [] does not have"},
+      {{}, -1, 1, ""},
+      {{5}, 1, 1, ""},
+      {{2, 5}, 1, kMany / 10, ""},
+      {{2, 5}, 1, kMany / 10 + 1, "have more than 2^33 random numbers"},
+      {{2, 5}, 1, std::numeric_limits<std::int64_t>::max(), "have more than 2^33 random numbers"},
+      {{2, 0}, 1, std::numeric_limits<std::int64_t>::max(), ""},
+      {{0, 2}, 1, std::numeric_limits<std::int64_t>::max(), ""},
+  };
+  for (const auto& row : rows) {
+    const RandomPart part(row.parts - 1, {.axis = row.axis, .parts = row.parts});
+    std::string seen;
+    try {
+      (void)draw(row.shape);
+    } catch (const Error& e) {
+      seen = e.what();
+    }
+    EXPECT_NE(seen.find(row.named), std::string::npos) << seen << "\nexpected " << row.named;
+    EXPECT_EQ(seen.empty(), row.named.empty()) << seen;
+  }
+  const RandomPart half(1, {.axis = 1, .parts = kMany / 20});
+  EXPECT_NO_THROW({
+    const RandomPart second(1);
+    draw({2, 5});
+  });
+  const RandomPart third(2);
+  EXPECT_THROW(draw({2, 5}), Error);
+  Graph g;
+  const Value vector = g.constant(Tensor(f32, {3}));
+  EXPECT_THROW(dropout(vector, 0.5), Error);
+  EXPECT_THROW(random_normal(vector), Error);
+  EXPECT_THROW(randint(vector, 0, 2), Error);
+  EXPECT_THROW(bernoulli(vector), Error);
 }
 
 TEST(RandomPart, EndsWithItsBlockAndRefusesNegativeNumbers) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -139,6 +140,23 @@ TEST_F(HostileGraph, Attributes) {
                       [](json& n) { n["attrs"]["probability"] = "0x10000000000000000"; });
   expect_node_refused("dropout", "", "dropout: the probability is",
                       [](json& n) { n["attrs"]["probability"] = "0x7ff8000000000000"; });
+  const auto expect_part_refused = [&](const std::string& problem, const std::string& field, std::int64_t number) {
+    expect_node_refused("dropout", "", "dropout: " + problem, [&](json& n) {
+      n["attrs"]["part"] = {{"first", 0}, {"axis", 1}, {"number", 1}, {"parts", 2}};
+      n["attrs"]["part"][field] = number;
+    });
+  };
+  expect_part_refused("there is no part 2 of 2", "number", 2);
+  expect_part_refused("there is no part -1 of 2", "number", -1);
+  expect_part_refused("there is no part 1 of 0", "parts", 0);
+  expect_part_refused("RandomPart divides axis 0, which", "axis", 0);
+  expect_part_refused("RandomPart divides axis 2, which", "axis", 2);
+  expect_part_refused("RandomPart divides axis -9223372036854775808, which", "axis",
+                      std::numeric_limits<std::int64_t>::min());
+  expect_part_refused("9223372036854775807 parts of", "parts", std::numeric_limits<std::int64_t>::max());
+  expect_part_refused("part 9223372036854775807 is beyond the first 2^33", "first",
+                      std::numeric_limits<std::int64_t>::max());
+  expect_part_refused("part -1 is beyond the first 2^33", "first", -1);
   expect_node_refused("tanh", ".attrs", "the op \"tanh\" has none", [](json& n) { n["attrs"] = json::object(); });
   expect_node_refused("matmul", ".attrs.out", "expected a dtype", [](json& n) { n["attrs"]["out"] = "f31"; });
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "ir/graph_data.h"
 #include "program_fixture.h"
@@ -268,6 +269,74 @@ TEST(ProgramFileOps, OldVersionsAreReadByTheirEntry) {
     EXPECT_EQ(loaded.graph.data()->nodes.back().attrs.as<ScaleAttrs>().factor, 3.0f);
   }
   EXPECT_HAS(refusal([&] { (void)read_graph(directory / "new", {{then}}); }), "has version 2");
+}
+
+// What an old library wrote: in version 2 random ops had the number of a part along the first axis, in version 1 none.
+Graph of_old_version(const Graph& g, int version) {
+  using nlohmann::json;
+  const TemporaryDirectory directory;
+  write_graph(directory / "now", g);
+  Checkpoint file = read_checkpoint(directory / "now");
+  json form = json::parse(file.metadata.at("graphsink.graph"));
+  int changed = 0;
+  for (json& node : form["nodes"]) {
+    if (!node.contains("attrs") || !node["attrs"].contains("part")) continue;
+    json& op = form["ops"][node["op"].get<std::size_t>()];
+    op[1] = version;
+    json& attrs = node["attrs"];
+    if (version == 1) {
+      attrs.erase("part");
+    } else {
+      attrs["part"] = json(attrs["part"]["first"]);
+    }
+    ++changed;
+  }
+  EXPECT_EQ(changed, 5);
+  file.metadata["graphsink.graph"] = form.dump();
+  write_checkpoint(directory / "then", file);
+  return read_graph(directory / "then").graph;
+}
+
+TEST(ProgramFileOps, RandomOpsOfOldVersionsDrawTheSame) {
+  for (const int version : {1, 2}) {
+    const RandomPart part(version == 1 ? 0 : 3);
+    Graph g;
+    const Value x = g.constant(numbers({2, 5}, 1)), dropped = dropout(x, 0.5);
+    g.output("uniform", random_uniform(x));
+    g.output("normal", random_normal(g, f64, {3, 3}));
+    g.output("integers", randint(x, 0, 1000));
+    g.output("dropped", dropped);
+    g.output("slope", grad(sum(dropped), {x})[0]);
+    Program then = compile(of_old_version(g, version)), now = compile(g);
+    then.run();
+    now.run();
+    for (const char* name : {"uniform", "normal", "integers", "dropped", "slope"}) {
+      const Tensor a = then.output(name), b = now.output(name);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << name << ", version " << version;
+    }
+  }
+}
+
+TEST(ProgramFileOps, PartsOfRandomOpsComeBack) {
+  const RandomPart batch(2), hidden(1, {.axis = -1, .parts = 3});
+  Graph g;
+  const Value x = g.constant(numbers({2, 5}, 1));
+  g.output("uniform", random_uniform(x));
+  g.output("normal", random_normal(x));
+  g.output("integers", randint(x, 0, 1000));
+  g.output("dropped", dropout(x, 0.5));
+  const Graph loaded = through_file(g).graph;
+  for (std::size_t i = 0; i < g.data()->nodes.size(); ++i) {
+    const Node &before = g.data()->nodes[i], &after = loaded.data()->nodes[i];
+    EXPECT_TRUE(before.attrs == after.attrs) << before.op->name;
+  }
+  Program before = compile(g), after = compile(loaded);
+  before.run();
+  after.run();
+  for (const char* name : {"uniform", "normal", "integers", "dropped"}) {
+    const Tensor a = before.output(name), b = after.output(name);
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.bytes()), 0) << name;
+  }
 }
 
 TEST(ProgramFileOps, AnExternalOpIsRefused) {

@@ -374,6 +374,34 @@ def test_parts_draw_what_the_whole_draws() -> None:
         pass
 
 
+def test_parts_along_another_axis_draw_what_the_whole_draws() -> None:
+    def mask(shape: tuple[int, int], *parts: gs.RandomPart) -> np.ndarray:
+        g = gs.Graph()
+        x = g.input("x", np.float32, shape)
+        with contextlib.ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(part)
+            g.output("y", gs.dropout(x, 0.5))
+        program = gs.compile(g, target=gs.cpu(), seed=5)
+        program.write(x, np.ones(shape, np.float32))
+        program.run()
+        return program.output("y")
+
+    whole = mask((4, 15))
+    columns = [gs.RandomPart(number, axis=-1, parts=3) for number in range(3)]
+    assert np.array_equal(np.concatenate([mask((4, 5), part) for part in columns], axis=1), whole)
+    assert np.array_equal(mask((2, 5), gs.RandomPart(1), columns[2]), whole[2:, 10:])
+    assert np.array_equal(mask((4, 15), columns[1], gs.RandomPart(0, axis=1, parts=1)), whole)
+    with pytest.raises(gs.Error, match=r"along axis 1 into 0 parts.*give parts, the number"), gs.RandomPart(0, axis=1):
+        pass
+    with pytest.raises(gs.Error, match="3 of 3"), gs.RandomPart(3, axis=1, parts=3):
+        pass
+    with pytest.raises(gs.Error, match=r"divides axis 2, which \[4, 15\] does not have"):
+        mask((4, 15), gs.RandomPart(1, axis=2, parts=2))
+    with pytest.raises(TypeError):
+        gs.RandomPart(0, 1, 2)  # type: ignore[call-overload, misc]
+
+
 def test_a_norm_of_several_parts_clips() -> None:
     """A function that makes the norm larger, as that of other ranks does, makes the update smaller."""
     def step(norm_of_all: Callable[[gs.Value], gs.Value] | None) -> float:

@@ -80,7 +80,8 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "NpzSourceOptions": (gs.npz_source, {}), "MatmulOptions": (gs.matmul, {}), "ReduceOptions": (gs.sum, {}), "VarOptions": (gs.var, {}),
     "SortOptions": (gs.sort, {}), "CumsumOptions": (gs.cumsum, {}), "Conv2dOptions": (gs.conv2d, {}), "Pool2dOptions": (gs.max_pool2d, {}),
     "CrossEntropyOptions": (gs.cross_entropy, {}), "AttentionOptions": (gs.attention, {}), "TopPOptions": (gs.sample_top_p, {}),
-    "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {}), "ImageOptions": (gs.image_folder_source, {})}
+    "SinkOptions": (gs.SinkCache.__init__, {}), "SinkRunOptions": (gs.SinkCache.run, {}), "ImageOptions": (gs.image_folder_source, {}),
+    "RandomPartOptions": (gs.RandomPart.__init__, {})}
 if ranks:
     OPTIONS |= {"WorldOptions": (ranks.mpi_world, {}), "NcclOptions": (ranks.nccl_world, {}), "AllReduceOptions": (ranks.all_reduce, {}),
                 "AverageOptions": (ranks.average, {})}

@@ -1,4 +1,4 @@
-// Ranks that train on parts of a batch drop what one process drops of the whole batch.
+// Ranks that train on parts of a batch, or of a model, drop what one process drops of the whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,6 +84,112 @@ TEST_P(DataParallelDropout, TrainsAsOneProcessDoes) {
     double most = 0;
     for (std::size_t i = 0; i < seen.size(); ++i) most = std::max(most, std::abs(seen[i] - expected[i]));
     EXPECT_LT(most, 1e-5) << to_string(mode);
+  }
+}
+
+// --- a model on several ranks, beside parts of the batch
+
+// Ranks that share a model, and those that have the same part of it: four ranks are two by two.
+struct Grid {
+  Comm model, data;
+};
+Grid grid_of(const Comm& world) {
+  const int shares = world.size() % 2 == 0 ? 2 : world.size();
+  return {world.split(world.rank() / shares), world.split(world.rank() % shares)};
+}
+
+// Part `number` of `parts` along an axis of a matrix.
+Tensor part_of(const Tensor& whole, int axis, std::int64_t number, std::int64_t parts) {
+  Eager eager;
+  return Eager::read(split(eager.tensor(whole), static_cast<int>(parts), axis)[static_cast<std::size_t>(number)]);
+}
+
+// A collective of one rank adds no node. Here another op takes its place, so that random ops behind it have the numbers
+// that they have on several ranks.
+Value enter(const Value& x, const Comm& comm) {
+  return comm.size() == 1 ? reshape(x, x.shape()) : enter_parallel(x, comm);
+}
+Value leave(const Value& x, const Comm& comm) {
+  return comm.size() == 1 ? reshape(x, x.shape()) : leave_parallel(x, comm);
+}
+
+constexpr std::int64_t kHidden = 36;  // whose parts on two and three ranks are no multiples of blocks of random numbers
+
+// Two layers twice, whose hidden elements are divided among the ranks of a model. Rows lie along the first axis.
+class DividedMlp {
+ public:
+  explicit DividedMlp(const Grid& grid) : grid_(grid) {
+    const auto weight = [&](const char* name, const Shape& shape, int divided, std::uint64_t seed) {
+      const Tensor whole = Tensor::normal(shape, seed, 0.0f, 0.2f).to(f64);
+      weights.emplace_back(name, part_of(whole, divided, grid.model.rank(), grid.model.size()));
+    };
+    weight("widen1", {kWidth, kHidden}, 1, 1);
+    weight("narrow1", {kHidden, kWidth}, 0, 2);
+    weight("widen2", {kWidth, kHidden}, 1, 3);
+    weight("narrow2", {kHidden, kWidth}, 0, 4);
+  }
+
+  Value loss(const Value& x, const Value& t) const {
+    const Value y = block(block(x, weights[0], weights[1]), weights[2], weights[3]);
+    const Value error = y - t;
+    return mean(error * error);
+  }
+
+  std::vector<Variable> weights;
+
+ private:
+  Value block(const Value& x, const Variable& widen, const Variable& narrow) const {
+    const Comm& model = grid_.model;
+    Value hidden = tanh(matmul(enter(x, model), widen));
+    {
+      const RandomPart part(model.rank(), {.axis = -1, .parts = model.size()});
+      hidden = dropout(hidden, 0.5);
+    }
+    return x + dropout(leave(matmul(hidden, narrow), model), 0.25);
+  }
+
+  const Grid& grid_;
+};
+
+// The weights of this rank after some steps.
+std::vector<Tensor> trained_mlp(const DeviceId& device, const Grid& grid, std::int64_t rows, Mode mode) {
+  const DividedMlp mlp(grid);
+  const RandomPart part(grid.data.rank());
+  Graph g;
+  const Value x = g.feed("x", f64, Shape{rows, kWidth}), t = g.feed("t", f64, Shape{rows, kWidth});
+  const Value loss = mlp.loss(x, t);
+  const std::vector<Arg> parameters(mlp.weights.begin(), mlp.weights.end());
+  apply(SgdOptions{.lr = 0.1}, mlp.weights, average(grad(loss, parameters), grid.data));
+  Program program = compile(g, {.target = device, .seed = 4});
+  const auto feed = [&](const Value& value, std::uint64_t seed) {
+    const Shape all{kTrained, grid.data.size() * rows, kWidth};
+    program.write(value, part_of(Tensor::normal(all, seed).to(f64), 1, grid.data.rank(), grid.data.size()));
+  };
+  feed(x, 7);
+  feed(t, 8);
+  program.run(mode, {.steps = kTrained});
+  program.sync();
+  std::vector<Tensor> all;
+  for (const Variable& variable : mlp.weights) all.push_back(variable.read());
+  return all;
+}
+
+class TensorParallelDropout : public OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Devices, TensorParallelDropout, ::testing::ValuesIn(rank_ways()), rank_way_name);
+
+// Sums of parts are rounded otherwise than sums of all, here in f64.
+TEST_P(TensorParallelDropout, TrainsAsOneProcessDoes) {
+  const Grid grid = grid_of(world()), alone{one_rank(), one_rank()};
+  const std::vector<Tensor> whole = trained_mlp(GetParam().device, alone, grid.data.size() * kRows, interactive_serial);
+  for (const Mode mode : kAllModes) {
+    const std::vector<Tensor> seen = trained_mlp(GetParam().device, grid, kRows, mode);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      const Tensor expected = part_of(whole[i], i % 2 == 0 ? 1 : 0, grid.model.rank(), grid.model.size());
+      double most = 0;
+      for (std::int64_t k = 0; k < expected.shape().size(); ++k)
+        most = std::max(most, std::abs(seen[i].at(k) - expected.at(k)));
+      EXPECT_LT(most, 1e-11) << to_string(mode) << ", weight " << i;
+    }
   }
 }
 

@@ -146,7 +146,7 @@ TEST_P(SameProgram, IsNotAskedForWhereThatIsSaid) {
 
 // Data, what draws from a seed, and what no gradient depends on.
 TEST_P(SameProgram, MayDifferInData) {
-  const RandomPart part(me());
+  const RandomPart part(me()), of_hidden(me(), {.axis = 1, .parts = world().size()});
   const auto seed = static_cast<std::uint64_t>(10 + me());
   const Variable table("table", Tensor::normal({8, 6}, seed));  // that no step writes
   Variable place("place", Tensor::full(i32, {}, me() % 8));     // that a step writes without gradients
