@@ -155,7 +155,7 @@ struct Part {
   std::string collectives, voters;
   Updates updates;
   std::string plan{};                 // stands for all that must be equal, but for values
-  std::weak_ptr<const void> graph{};  // whose Variables these are
+  std::weak_ptr<const void> graph{};  // GraphData::identity
 
   // Values are compared once for a graph, whatever shapes its plans have: another graph may have other Variables.
   bool needs_values(RankGroup& group) const { return !updates.equal.empty() && !group.has_compared(graph); }
