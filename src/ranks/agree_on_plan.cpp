@@ -147,8 +147,7 @@ constexpr const char* kSameValues =
 
 constexpr const char* kSameUndivided =
     "call broadcast_variables() for the parameters that are not divided, before bind() or the first run(), or begin "
-    "with "
-    "equal values, from one seed or one checkpoint; make parts of a parameter by divided_variable()";
+    "with equal values, from one seed or one checkpoint; make parts of a parameter by divided_variable()";
 
 // The part of a plan that a group compares.
 struct Part {
