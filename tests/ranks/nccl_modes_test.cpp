@@ -104,7 +104,7 @@ void say(const Comm& comm, const std::string& text) {
   std::cout << "rank " + std::to_string(comm.rank()) + ": " + text + "\n" << std::flush;
 }
 
-// Run alone, because no rank can go on: see tests/CMakeLists.txt. Rank 1 is in another mode than before.
+// Run alone, because no rank can go on: see waits.py. Rank 1 is in another mode than before.
 TEST(OtherModeByNccl, DISABLED_EveryRankEndsTheWait) {
   name_nccl_standin();
   const Comm comm = nccl_world({.patience_s = 2});
