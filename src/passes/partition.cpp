@@ -158,9 +158,11 @@ class Numbering {
   std::vector<int> new_ids_;  // by old id
 };
 
-// Whether a launch of the island in a body saves a call. A single node is one call either way.
+// Whether the island in a body is a launch. One of a single node saves no call. But ranks may have different ops beside
+// a collective of the device, which must be captured on all of them or on none: so it always is.
 bool is_worth_a_launch(const Plan& plan, const Island& island) {
-  return island.tasks.size() > 1 || !plan.tasks[at(island.tasks[0])].bodies.empty();
+  const Task& first = plan.tasks[at(island.tasks[0])];
+  return island.tasks.size() > 1 || !first.bodies.empty() || is_exchange(plan, first);
 }
 
 // Divides the bodies of a task that the host drives into launches and what the host issues, and likewise the bodies of

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "emulator.h"
@@ -122,13 +123,14 @@ struct Transfer {
   const std::byte* from;
   std::byte* to;
   std::size_t done = 0;
+  bool has_told = false;
 
   // The next part, if it is there, or there is room for it. As with NCCL nothing more happens if the two ranks differ.
   bool take_step(const Call& call, std::size_t bytes) {
     if (done == bytes || letter.is_full.load() != (to != nullptr ? 1u : 0u)) return false;
     const std::size_t part = std::min(kLetter, bytes - done);
     if (to != nullptr) {
-      if (!(letter.call == call)) return false;
+      if (!is_of(call)) return false;
       std::memcpy(to + done, letter.part, part);
     } else {
       letter.call = call;
@@ -137,6 +139,15 @@ struct Transfer {
     done += part;
     letter.is_full.store(to != nullptr ? 0 : 1);
     return true;
+  }
+
+  // Whether the letter was sent by the same call; says once that it was not.
+  bool is_of(const Call& call) {
+    if (letter.call == call) return true;
+    if (!std::exchange(has_told, true))
+      std::fprintf(stderr, "nccl stand-in: a rank receives by %s what another one sends by %s\n", text_of(call).c_str(),
+                   text_of(letter.call).c_str());
+    return false;
   }
 };
 

@@ -133,6 +133,19 @@ TEST(CollectiveOnADevice, NothingCrossesTheHost) {
   EXPECT_EQ(node.types, (std::vector<TensorType>{{DType::u8, {4 * static_cast<std::int64_t>(sizeof(StepState))}}}));
 }
 
+// Other ranks may have more in such a body, and a collective is captured on all ranks or on none.
+TEST(CollectiveOnADevice, IsALaunchWhereItIsAloneInABody) {
+  Graph g;
+  const Value x = g.input("x", f32, {4});
+  const auto alone = [&] { return emit(exchange_there_op, {x})[0]; };
+  g.output("y", if_(greater(sum(x), 0.0), alone, [&] { return tanh(x); }));
+  const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {});
+  int launches = 0;
+  for (const Sequence& body : plan.sequences)
+    for (const Island& island : body.islands) launches += island.sunk ? 1 : 0;
+  EXPECT_EQ(launches, 1) << plan.explain();
+}
+
 // The values of a library may not be exchanged in a loop, so that a launch of several steps holds each of them.
 TEST(CollectiveOnADevice, UnrollsTheSteps) {
   const std::size_t tasks = plan_there(false).tasks.size();

@@ -347,7 +347,7 @@ TEST(GroupsOfOneWorld, WhatIsSentAheadIsKeptForItsGroupAndTurn) {
   world().barrier();
 }
 
-// Run alone, by four ranks of which the last never comes: see tests/CMakeLists.txt. Rank 0 has no group with it, and
+// Run alone, by four ranks of which the last never comes: see waits.py. Rank 0 has no group with it, and
 // waits for those that have, in a collective or where all agree.
 TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
   const Comm all = graphsink::world({.patience_s = 2});
@@ -367,7 +367,7 @@ TEST(MissingInAGroup, DISABLED_EndsTheStepOfAllRanks) {
   std::cout << "seen by rank " + std::to_string(me()) + ": " + problem + "\n" << std::flush;
 }
 
-// Run alone, with a rank that never comes: see tests/CMakeLists.txt.
+// Run alone, with a rank that never comes: see waits.py.
 TEST(MissingInWorld, DISABLED_RankEndsTheWait) {
   const Comm all = mpi_world({.patience_s = 60});
   all.barrier();

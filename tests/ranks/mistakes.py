@@ -145,7 +145,7 @@ def mistakes():
 
 class Mistakes(unittest.TestCase):
     def test_every_rank_sees_what_happened(self):
-        with concurrent.futures.ThreadPoolExecutor(9 if is_by_variables() else 3) as pool:
+        with concurrent.futures.ThreadPoolExecutor(9 if is_by_variables() else 6) as pool:
             runs = {(mistake, way): pool.submit(run, mistake, way) for mistake, way in mistakes()}
         for (mistake, way), future in runs.items():
             with self.subTest(mistake=mistake, way=way):

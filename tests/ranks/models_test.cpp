@@ -1,5 +1,5 @@
 // The models of the samples, trained by ranks, each on its rows of every batch, have the parameters that one process
-// has which trains on the whole batches.
+// has which trains on the whole batches. Each rank has the whole state of the optimizer, or a part of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
 #include "rank_world.h"
+#include "samples/models/mlp.h"
 #include "samples/models/text_model.h"
 
 namespace graphsink::testing {
@@ -25,6 +26,8 @@ using MakeModel = std::function<models::Model(std::int64_t rows, const models::S
 struct Trained {
   std::string name;
   MakeModel make;
+  // With two ranks; with other numbers of ranks, modes are few.
+  bool in_all_modes = false, sharded_in_all_modes = false;
 };
 
 std::shared_ptr<const Text> text() {
@@ -41,31 +44,56 @@ MakeModel training_of(const std::function<models::TextModel()>& model, double dr
   };
 }
 
+MakeModel mlp_training() {
+  return [](std::int64_t rows, const models::Sharing& sharing) {
+    return models::train_mlp(models::Mlp(784, 12, 10, 1), std::make_shared<const Digits>(seeded_digits(64, 5)),
+                             {.batch = rows, .sharing = sharing});
+  };
+}
+
 std::vector<Trained> trainings() {
   const models::LstmSizes lstm{.layers = 2, .hidden = 8, .context = 5};
   models::LstmSizes loop = lstm;
   loop.as_loop = true;
   const models::GptSizes gpt{.layers = 2, .width = 8, .heads = 2, .context = 5};
-  return {{"lstm", training_of([=] { return models::lstm(7, lstm, 1); })},
+  return {{"mlp", mlp_training(), true, true},
+          {"lstm", training_of([=] { return models::lstm(7, lstm, 1); })},
           {"lstm_scan", training_of([=] { return models::lstm(7, loop, 1); })},
-          {"gpt", training_of([=] { return models::gpt(7, gpt, 1); }, 0.2)}};
+          {"gpt", training_of([=] { return models::gpt(7, gpt, 1); }, 0.2), true}};
 }
 
-// Plain steps along the gradient: what an error of the last digit of a gradient changes is as small. Adamw divides by
-// the size of gradients, and makes a step of full size of one that should be zero.
-models::Sharing sharing_of(const Comm& comm) {
-  return {[=](const AdamwOptions&, const std::vector<ParameterGroup>& groups, const std::vector<Value>& gradients) {
-            return apply(SgdOptions{.lr = 0.1}, groups, average(gradients, comm));
+// How ranks share a training.
+struct Way {
+  Comm comm;
+  bool in_shards = false;  // of the optimizer's state
+};
+
+// Steps along the gradient: what an error of the last digit of a gradient changes is as small. Adamw divides by the
+// size of gradients, and makes a step of full size of one that should be zero.
+// Appends the parameters that are updated, in the order of the groups.
+models::Sharing sharing_of(const Way& way, std::vector<Variable>& parameters) {
+  return {[&parameters, way](const AdamwOptions&, const std::vector<ParameterGroup>& groups,
+                             const std::vector<Value>& gradients) {
+            for (const ParameterGroup& group : groups)
+              parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+            const SgdOptions options{.lr = 0.05, .momentum = 0.5};
+            return way.in_shards ? apply_sharded(options, groups, gradients, way.comm)
+                                 : apply(options, groups, average(gradients, way.comm));
           },
-          [=](const Value& loss) { return all_reduce(loss, comm, {.reduction = Reduction::mean}); }};
+          [way](const Value& loss) { return all_reduce(loss, way.comm, {.reduction = Reduction::mean}); }};
 }
 
-// The rows of one rank: those of `part` among `parts` of the batches [steps, rows, context].
+// The rows of one rank: those of `part` among `parts` of the batches [steps, rows, ...].
 Tensor rows_of(const Tensor& batches, int part, int parts) {
   Eager eager;
   const Shape& shape = batches.shape();
   const std::int64_t rows = shape[1] / parts;
-  return Eager::read(slice(eager.tensor(batches), {0, part * rows, 0}, {shape[0], (part + 1) * rows, shape[2]}));
+  std::vector<std::int64_t> begin{0, part * rows}, end{shape[0], (part + 1) * rows};
+  for (int axis = 2; axis < shape.rank(); ++axis) {
+    begin.push_back(0);
+    end.push_back(shape[axis]);
+  }
+  return Eager::read(slice(eager.tensor(batches), begin, end));
 }
 
 std::vector<double> elements_of(const std::vector<Variable>& variables) {
@@ -81,17 +109,6 @@ struct Result {
   std::vector<double> losses, parameters;
 };
 
-Result train(const Trained& trained, const DeviceId& device, const Comm& comm, std::int64_t rows, Mode mode) {
-  const RandomPart part(comm.rank());
-  const models::Model model = trained.make(rows, sharing_of(comm));
-  const models::Model whole = trained.make(rows * comm.size(), sharing_of(one_rank()));
-  Program program = compile(model.graph, {.target = device, .seed = 4});
-  for (std::size_t i = 0; i < model.feeds.size(); ++i)
-    program.write(model.feeds[i].value, rows_of(whole.feeds[i].slices(0, kSteps), comm.rank(), comm.size()));
-  program.run(mode, {.steps = kSteps});
-  return {program.records<double>("loss"), elements_of(model.variables)};
-}
-
 double most_different(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
@@ -99,23 +116,49 @@ double most_different(const std::vector<double>& a, const std::vector<double>& b
   return most;
 }
 
+Result train(const Trained& trained, const DeviceId& device, const Way& way, std::int64_t rows, Mode mode) {
+  const Comm& comm = way.comm;
+  const RandomPart part(comm.rank());
+  std::vector<Variable> parameters, ignored;
+  const models::Model model = trained.make(rows, sharing_of(way, parameters));
+  const models::Model whole = trained.make(rows * comm.size(), sharing_of({one_rank()}, ignored));
+  Program program = compile(model.graph, {.target = device, .seed = 4});
+  for (std::size_t i = 0; i < model.feeds.size(); ++i)
+    program.write(model.feeds[i].value, rows_of(whole.feeds[i].slices(0, kSteps), comm.rank(), comm.size()));
+  const std::vector<double> initial = elements_of(parameters);
+  program.run(mode, {.steps = kSteps});
+  Result result{program.records<double>("loss"), elements_of(parameters)};
+  EXPECT_GT(most_different(result.parameters, initial), 1e-2) << trained.name;
+  return result;
+}
+
+// The modes of a training. All of them are compared with interactive_serial.
+std::vector<Mode> modes_of(const Trained& trained, bool in_shards) {
+  if (world().size() == 2 && (in_shards ? trained.sharded_in_all_modes : trained.in_all_modes))
+    return {std::begin(kAllModes), std::end(kAllModes)};
+  return in_shards ? std::vector{sink} : std::vector{interactive_parallel, sink};
+}
+
 class TrainedModels : public OnRanks {};
 INSTANTIATE_TEST_SUITE_P(Devices, TrainedModels, ::testing::ValuesIn(rank_ways()), rank_way_name);
 
-// Sums over a whole batch differ from sums of parts in the last bits of f32; all modes have the same ones.
+// Sums over a whole batch differ from sums of parts in the last bits of f32; all modes have the same ones, and so have
+// states that are divided among the ranks.
 TEST_P(TrainedModels, AreThoseOfOneProcess) {
   const DeviceId device = GetParam().device;
   for (const Trained& trained : trainings()) {
-    const Result one = train(trained, device, one_rank(), world().size() * kRows, interactive_serial);
-    const std::vector<double> initial = elements_of(trained.make(kRows, sharing_of(one_rank())).variables);
-    ASSERT_GT(most_different(one.parameters, initial), 1e-2) << trained.name;
-    const Result first = train(trained, device, world(), kRows, interactive_serial);
+    const Result one = train(trained, device, {one_rank()}, world().size() * kRows, interactive_serial);
+    const Result first = train(trained, device, {world()}, kRows, interactive_serial);
     EXPECT_LT(most_different(first.losses, one.losses), 1e-5) << trained.name;
     EXPECT_LT(most_different(first.parameters, one.parameters), 1e-5) << trained.name;
-    for (const Mode mode : {interactive_parallel, sink}) {
-      const Result other = train(trained, device, world(), kRows, mode);
-      EXPECT_EQ(other.losses, first.losses) << trained.name << ", " << to_string(mode);
-      EXPECT_EQ(other.parameters, first.parameters) << trained.name << ", " << to_string(mode);
+    for (const bool in_shards : {false, true}) {
+      for (const Mode mode : modes_of(trained, in_shards)) {
+        const Result other = train(trained, device, {world(), in_shards}, kRows, mode);
+        const std::string what =
+            trained.name + ", " + std::string(to_string(mode)) + (in_shards ? ", in shards" : ", averaged");
+        EXPECT_EQ(other.losses, first.losses) << what;
+        EXPECT_EQ(other.parameters, first.parameters) << what;
+      }
     }
   }
 }

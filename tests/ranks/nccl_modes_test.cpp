@@ -82,11 +82,29 @@ TEST_F(NcclModes, ARankAloneHasSomethingToSplit) {
   }
 }
 
+// The body of a branch is a collective on most ranks, and has ops beside it on one.
+TEST_F(NcclModes, ARankAloneHasMoreInABranch) {
+  Graph g;
+  const Value x = g.input("x", f32, {2});
+  const Value condition = greater(all_reduce(sum(x), world_of_nccl()), 0.0);
+  const auto exchanged = [&] {
+    const Value all = all_reduce(x, world_of_nccl());
+    return me() == bad() ? add(all, 1.0) : all;
+  };
+  g.output("y", if_(condition, exchanged, [&] { return x; }));
+  Program program = compile(g, {.target = cuda(0)});
+  program.write(x, Tensor::full(f32, {2}, 1.0));
+  for (const Mode mode : kAllModes) {
+    program.run(mode, {.steps = 2});
+    EXPECT_EQ(program.output("y").at(1), ranks() + (me() == bad() ? 1 : 0)) << to_string(mode);
+  }
+}
+
 void say(const Comm& comm, const std::string& text) {
   std::cout << "rank " + std::to_string(comm.rank()) + ": " + text + "\n" << std::flush;
 }
 
-// Run alone, because no rank can go on: see tests/CMakeLists.txt. Rank 1 is in another mode than before.
+// Run alone, because no rank can go on: see waits.py. Rank 1 is in another mode than before.
 TEST(OtherModeByNccl, DISABLED_EveryRankEndsTheWait) {
   name_nccl_standin();
   const Comm comm = nccl_world({.patience_s = 2});

@@ -388,7 +388,7 @@ TEST_F(Nccl, LeavesNoFilesBehind) {
   world_of_nccl().barrier();
 }
 
-// Run alone, with a rank that never comes: see tests/CMakeLists.txt.
+// Run alone, with a rank that never comes: see waits.py.
 TEST(MissingByNccl, DISABLED_RankEndsTheWait) {
   name_nccl_standin();
   setenv("GS_NCCL_GARBAGE", "1", 1);

@@ -1,6 +1,7 @@
 // Random programs with collectives: a recipe drawn from a seed, and what the recipe means, which is said once for any
 // kind of values: those of a graph, and those of all ranks at once, which an oracle computes without the library.
-// Every recipe is a program on any number of ranks, and no rank waits in it for another one for ever.
+// Every recipe is a program on any number of ranks, and no rank waits in it for another one for ever. Values have one
+// size on all ranks, also where groups have several.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <span>
 #include <utility>
@@ -19,6 +21,43 @@ namespace graphsink::testing {
 
 constexpr std::int64_t kMostElements = 64;  // of a value, all of which are vectors
 constexpr double kLargest = 9;              // numbers are kept within [-kLargest, kLargest]
+
+// What exchanges values: all ranks, all in the reversed order, pairs of neighbours, and those of even and odd ranks.
+// The last two have groups of different sizes where the number of ranks is odd.
+enum class Grouping : std::uint8_t { all, reversed, rows, columns };
+
+// The ranks of each group, in its order.
+inline std::vector<std::vector<std::size_t>> groups(Grouping grouping, std::size_t ranks) {
+  std::vector<std::vector<std::size_t>> result;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::size_t group = grouping == Grouping::rows ? rank / 2 : grouping == Grouping::columns ? rank % 2 : 0;
+    if (group == result.size()) result.emplace_back();
+    result[group].push_back(rank);
+  }
+  if (grouping == Grouping::reversed) std::reverse(result[0].begin(), result[0].end());
+  return result;
+}
+// A number that every group of this kind can divide by its size.
+inline std::int64_t multiple_of_sizes(Grouping grouping, std::int64_t ranks) {
+  std::size_t result = 1;
+  for (const auto& group : groups(grouping, static_cast<std::size_t>(ranks))) result = std::lcm(result, group.size());
+  return static_cast<std::int64_t>(result);
+}
+inline bool has_equal_sizes(Grouping grouping, std::int64_t ranks) {
+  const auto all = groups(grouping, static_cast<std::size_t>(ranks));
+  return all.front().size() == all.back().size();
+}
+
+// For send_receive() among so many ranks: some get nothing, the others from a rank of their own.
+inline std::vector<int> sources(std::uint64_t bits, std::size_t ranks) {
+  std::mt19937_64 random(bits);
+  std::vector<int> result(ranks);
+  std::iota(result.begin(), result.end(), 0);
+  for (std::size_t i = ranks; i > 1; --i) std::swap(result[i - 1], result[random() % i]);
+  for (int& source : result)
+    if (random() % 4 == 0) source = -1;
+  return result;
+}
 
 struct Instruction {
   enum Kind {
@@ -32,6 +71,8 @@ struct Instruction {
     scattered,
     broadcasted,
     exchanged,
+    sent,
+    averaged,
     branch,
     loop,
     kinds,
@@ -39,7 +80,9 @@ struct Instruction {
   Kind kind = negate;
   std::size_t a = 0, b = 0;  // the operands, counted from the last value in sight; modulo the number of values
   Reduction reduction = Reduction::sum;
-  std::size_t root = 0;  // modulo the number of ranks
+  Grouping grouping = Grouping::all;
+  std::size_t root = 0;    // modulo the number of ranks of the group
+  std::uint64_t bits = 0;  // of sources(); whether averages are of two values, and of one exchange
   bool on_cpu = false;
   std::array<std::vector<Instruction>, 2> bodies;
 };
@@ -51,12 +94,19 @@ class RecipeOfRanks {
     fails = below(3) == 0;
     failing_step = below(4);
     failing_rank = below(4);
+    has_groups_ = below(2) == 0;
+    keeps_equal = below(2) == 0;
     instructions = list(6 + below(18), 0);
   }
 
   std::vector<Instruction> instructions;
   bool fails = false;  // on one rank, in one step
   std::size_t failing_step = 0, failing_rank = 0;
+  bool keeps_equal = false;  // the Variable has one value on all ranks, first and after each step
+
+  // Whether average() may compare the programs of the ranks. In a group of one rank there is no collective, so programs
+  // differ where only some groups are so small.
+  bool is_one_program(std::size_t ranks) const { return keeps_equal && (!has_groups_ || ranks % 2 == 0); }
 
  private:
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
@@ -74,6 +124,8 @@ class RecipeOfRanks {
     made.b = below(12);
     made.reduction = static_cast<Reduction>(below(3));
     made.root = below(4);
+    made.bits = random_();
+    if (has_groups_) made.grouping = static_cast<Grouping>(below(4));
     made.on_cpu = below(100) < cpu_percent_;
     if (made.kind == Instruction::branch) made.bodies = {list(below(4), depth + 1), list(below(4), depth + 1)};
     if (made.kind == Instruction::loop) made.bodies[0] = list(1 + below(3), depth + 1);
@@ -82,6 +134,7 @@ class RecipeOfRanks {
 
   std::mt19937_64 random_;
   std::size_t cpu_percent_ = 0;
+  bool has_groups_ = false;
 };
 
 // Appends what the instructions make to the values in sight. `Maker` has the operations.
@@ -98,12 +151,25 @@ typename Maker::Value follow_body(const std::vector<Instruction>& body, std::vec
   return maker.fit(values.back(), size);
 }
 
+inline Reduction sum_or_mean(Reduction reduction) { return reduction == Reduction::max ? Reduction::sum : reduction; }
+
+// The mean of `a`, or its difference from that of `b`.
+template <class Maker>
+typename Maker::Value averaged(const Instruction& i, const typename Maker::Value& a, const typename Maker::Value& b,
+                               Maker& maker) {
+  const bool in_one_exchange = i.bits / 2 % 2 == 0;
+  if (i.bits % 2 == 0) return maker.averaged({a}, i.grouping, in_one_exchange)[0];
+  const auto means = maker.averaged({a, b}, i.grouping, in_one_exchange);
+  return maker.binary(Instruction::subtract, means[0], maker.fit(means[1], maker.size(a)), i.on_cpu);
+}
+
 template <class Maker>
 typename Maker::Value result_of(const Instruction& i, const std::vector<typename Maker::Value>& values, Maker& maker) {
   const auto value = [&](std::size_t back) { return values[values.size() - 1 - back % values.size()]; };
   const auto a = value(i.a);
-  const std::int64_t ranks = maker.ranks(), size = maker.size(a);
-  const auto divided = [&] { return maker.fit(a, (size + ranks - 1) / ranks * ranks); };
+  const std::int64_t size = maker.size(a), whole = multiple_of_sizes(i.grouping, maker.ranks());
+  const bool has_one_size = has_equal_sizes(i.grouping, maker.ranks());
+  const auto divided = [&] { return maker.fit(a, (size + whole - 1) / whole * whole); };
   switch (i.kind) {
     case Instruction::negate:
       return maker.negate(a, i.on_cpu);
@@ -113,15 +179,19 @@ typename Maker::Value result_of(const Instruction& i, const std::vector<typename
     case Instruction::larger:
       return maker.binary(i.kind, a, maker.fit(value(i.b), size), i.on_cpu);
     case Instruction::all_reduced:
-      return maker.all_reduced(a, i.reduction);
+      return maker.all_reduced(a, i.grouping, i.reduction);
     case Instruction::all_gathered:
-      return size * ranks > kMostElements ? a : maker.all_gathered(a);
+      return !has_one_size || size * whole > kMostElements ? a : maker.all_gathered(a, i.grouping);
     case Instruction::scattered:
-      return maker.scattered(divided(), i.reduction == Reduction::max ? Reduction::sum : i.reduction);
+      return !has_one_size ? a : maker.scattered(divided(), i.grouping, sum_or_mean(i.reduction));
     case Instruction::broadcasted:
-      return maker.broadcasted(a, static_cast<int>(i.root % static_cast<std::size_t>(ranks)));
+      return maker.broadcasted(a, i.grouping, i.root);
     case Instruction::exchanged:
-      return maker.exchanged(divided());
+      return maker.exchanged(divided(), i.grouping);
+    case Instruction::sent:
+      return maker.sent(a, i.grouping, i.bits);
+    case Instruction::averaged:
+      return averaged(i, a, value(i.b), maker);
     case Instruction::branch:
       return maker.branch(
           a, [&](int which) { return follow_body(i.bodies[static_cast<std::size_t>(which)], values, a, maker); });
@@ -134,6 +204,13 @@ typename Maker::Value result_of(const Instruction& i, const std::vector<typename
 template <class Maker>
 void follow(const std::vector<Instruction>& instructions, std::vector<typename Maker::Value>& values, Maker& maker) {
   for (const Instruction& instruction : instructions) values.push_back(result_of(instruction, values, maker));
+}
+
+// What the Variable becomes, given the last value: their mean where all ranks keep it equal, as those do that train one
+// model.
+template <class Maker>
+typename Maker::Value updated(const RecipeOfRanks& recipe, const typename Maker::Value& last, Maker& maker) {
+  return recipe.keeps_equal ? maker.averaged({last}, Grouping::all, true)[0] : last;
 }
 
 // The oracle: a value is what each of the ranks has.
@@ -159,32 +236,55 @@ class AllRanks {
       for (std::size_t i = 0; i < a[rank].size(); ++i) a[rank][i] = kept(binary(kind, a[rank][i], b[rank][i]));
     return a;
   }
-  Value all_reduced(Value x, Reduction reduction) const {
-    for (std::size_t i = 0; i < x[0].size(); ++i) {
-      const float element = reduced(x, i, reduction);
-      for (auto& each : x) each[i] = element;
-    }
-    return x;
+  Value all_reduced(const Value& x, Grouping grouping, Reduction reduction) const {
+    return in_groups(x, grouping, [&](Value part) {
+      for (std::size_t i = 0; i < part[0].size(); ++i) {
+        const float element = reduced(part, i, reduction);
+        for (auto& each : part) each[i] = element;
+      }
+      return part;
+    });
   }
-  static Value all_gathered(const Value& x) {
-    std::vector<float> all;
-    for (const auto& each : x) all.insert(all.end(), each.begin(), each.end());
-    return Value(x.size(), all);
+  Value all_gathered(const Value& x, Grouping grouping) const {
+    return in_groups(x, grouping, [](const Value& part) {
+      std::vector<float> all;
+      for (const auto& each : part) all.insert(all.end(), each.begin(), each.end());
+      return Value(part.size(), all);
+    });
   }
-  Value scattered(const Value& x, Reduction reduction) const {
-    Value parts(ranks_);
-    for (std::size_t i = 0; i < x[0].size(); ++i) parts[i / (x[0].size() / ranks_)].push_back(reduced(x, i, reduction));
-    return parts;
+  Value scattered(const Value& x, Grouping grouping, Reduction reduction) const {
+    return in_groups(x, grouping, [&](const Value& part) {
+      Value result(part.size());
+      const std::size_t size = part[0].size() / part.size();
+      for (std::size_t i = 0; i < part[0].size(); ++i) result[i / size].push_back(reduced(part, i, reduction));
+      return result;
+    });
   }
-  static Value broadcasted(const Value& x, int root) { return Value(x.size(), x[static_cast<std::size_t>(root)]); }
-  Value exchanged(const Value& x) const {
-    Value result(ranks_);
-    const std::size_t part = x[0].size() / ranks_;
-    for (std::size_t rank = 0; rank < ranks_; ++rank)
-      for (const auto& from : x)
-        result[rank].insert(result[rank].end(), from.begin() + static_cast<std::ptrdiff_t>(rank * part),
-                            from.begin() + static_cast<std::ptrdiff_t>((rank + 1) * part));
-    return result;
+  Value broadcasted(const Value& x, Grouping grouping, std::size_t root) const {
+    return in_groups(x, grouping, [&](const Value& part) { return Value(part.size(), part[root % part.size()]); });
+  }
+  Value exchanged(const Value& x, Grouping grouping) const {
+    return in_groups(x, grouping, [](const Value& part) {
+      Value result(part.size());
+      const std::size_t size = part[0].size() / part.size();
+      for (std::size_t rank = 0; rank < part.size(); ++rank)
+        for (const auto& from : part)
+          result[rank].insert(result[rank].end(), from.begin() + static_cast<std::ptrdiff_t>(rank * size),
+                              from.begin() + static_cast<std::ptrdiff_t>((rank + 1) * size));
+      return result;
+    });
+  }
+  Value sent(const Value& x, Grouping grouping, std::uint64_t bits) const {
+    return in_groups(x, grouping, [&](const Value& part) {
+      Value result;
+      for (const int source : sources(bits, part.size()))
+        result.push_back(source < 0 ? std::vector<float>(part[0].size()) : part[static_cast<std::size_t>(source)]);
+      return result;
+    });
+  }
+  std::vector<Value> averaged(std::vector<Value> values, Grouping grouping, bool) const {
+    for (Value& value : values) value = all_reduced(value, grouping, Reduction::mean);
+    return values;
   }
   template <class Body>
   static Value branch(const Value& x, const Body& body) {
@@ -206,11 +306,23 @@ class AllRanks {
     if (kind == Instruction::subtract) return a - b;
     return kind == Instruction::multiply ? a * b : std::max(a, b);
   }
-  float reduced(const Value& x, std::size_t i, Reduction reduction) const {
+  static float reduced(const Value& x, std::size_t i, Reduction reduction) {
     float result = x[0][i];
-    for (std::size_t rank = 1; rank < ranks_; ++rank)
+    for (std::size_t rank = 1; rank < x.size(); ++rank)
       result = reduction == Reduction::max ? std::max(result, x[rank][i]) : result + x[rank][i];
-    return kept(reduction == Reduction::mean ? result / static_cast<float>(ranks_) : result);
+    return kept(reduction == Reduction::mean ? result / static_cast<float>(x.size()) : result);
+  }
+  // What each group makes of what its ranks have.
+  template <class Op>
+  Value in_groups(const Value& x, Grouping grouping, const Op& op) const {
+    Value result(ranks_);
+    for (const std::vector<std::size_t>& group : groups(grouping, ranks_)) {
+      Value part;
+      for (const std::size_t rank : group) part.push_back(x[rank]);
+      part = op(std::move(part));
+      for (std::size_t i = 0; i < group.size(); ++i) result[group[i]] = part[i];
+    }
+    return result;
   }
 
   std::size_t ranks_;

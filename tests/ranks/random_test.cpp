@@ -3,7 +3,9 @@
 // program, and GS_FULL=1 runs 200.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,16 +33,31 @@ std::vector<float> numbers(std::uint64_t seed, std::size_t rank, std::size_t ste
   for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) all.push_back(number(seed, rank, step, i));
   return all;
 }
+// What the Variable of a rank begins with.
+std::vector<float> initial(const RecipeOfRanks& recipe, std::uint64_t seed, std::size_t rank) {
+  return numbers(seed + 1, recipe.keeps_equal ? 0 : rank, 0, kVariable);
+}
 // The row of the table that a rank takes in a step. There is no row 7.
 int row(const RecipeOfRanks& recipe, std::uint64_t seed, std::size_t rank, std::size_t step, std::size_t ranks) {
   const bool is_bad = recipe.fails && recipe.failing_step == step && recipe.failing_rank % ranks == rank;
   return is_bad ? 7 : static_cast<int>((seed + rank + step) % kTable.size());
 }
 
+// The group of this rank. Groups are made once, for the host and for NCCL.
+const Comm& comm_of(Grouping grouping) {
+  static std::optional<std::array<Comm, 4>> made[2];
+  std::optional<std::array<Comm, 4>>& comms = made[nccl_is_chosen() ? 1 : 0];
+  const Comm& all = world();
+  if (!comms) comms = {all, all.split(0, -all.rank()), all.split(all.rank() / 2), all.split(all.rank() % 2)};
+  return (*comms)[static_cast<std::size_t>(grouping)];
+}
+
 // What a recipe does on the rank of this process.
 class OneGraph {
  public:
   using Value = graphsink::Value;
+
+  explicit OneGraph(bool is_one_program) : is_one_program_(is_one_program) {}
 
   std::int64_t ranks() const { return world().size(); }
   static std::int64_t size(const Value& x) { return x.shape().size(); }
@@ -55,15 +72,27 @@ class OneGraph {
     if (kind == Instruction::subtract) return kept(sub(a, b, place));
     return kept(kind == Instruction::multiply ? mul(a, b, place) : maximum(a, b, place));
   }
-  static Value all_reduced(const Value& x, Reduction reduction) {
-    return kept(all_reduce(x, world(), {.reduction = reduction}));
+  static Value all_reduced(const Value& x, Grouping grouping, Reduction reduction) {
+    return kept(all_reduce(x, comm_of(grouping), {.reduction = reduction}));
   }
-  static Value all_gathered(const Value& x) { return all_gather(x, world()); }
-  static Value scattered(const Value& x, Reduction reduction) {
-    return kept(reduce_scatter(x, world(), {.reduction = reduction}));
+  static Value all_gathered(const Value& x, Grouping grouping) { return all_gather(x, comm_of(grouping)); }
+  static Value scattered(const Value& x, Grouping grouping, Reduction reduction) {
+    return kept(reduce_scatter(x, comm_of(grouping), {.reduction = reduction}));
   }
-  static Value broadcasted(const Value& x, int root) { return broadcast(x, world(), root); }
-  static Value exchanged(const Value& x) { return all_to_all(x, world()); }
+  static Value broadcasted(const Value& x, Grouping grouping, std::size_t root) {
+    const Comm& comm = comm_of(grouping);
+    return broadcast(x, comm, static_cast<int>(root % at(comm.size())));
+  }
+  static Value exchanged(const Value& x, Grouping grouping) { return all_to_all(x, comm_of(grouping)); }
+  static Value sent(const Value& x, Grouping grouping, std::uint64_t bits) {
+    const Comm& comm = comm_of(grouping);
+    return send_receive(x, comm, sources(bits, at(comm.size())));
+  }
+  std::vector<Value> averaged(const std::vector<Value>& values, Grouping grouping, bool in_one_exchange) const {
+    AverageOptions options{.same_program = is_one_program_};
+    if (!in_one_exchange) options.bucket_bytes = 1;
+    return average(values, comm_of(grouping), options);
+  }
   template <class Body>
   static Value branch(const Value& x, const Body& body) {
     const Value largest = all_reduce(first(x), world(), {.reduction = Reduction::max});
@@ -84,11 +113,13 @@ class OneGraph {
   static Placement where(bool is_on_cpu) { return is_on_cpu ? on_cpu : Placement{}; }
   static Value first(const Value& x) { return reshape(slice(x, {0}, {1}), Shape{}); }
   static Value kept(const Value& x) { return clamp(x, -kLargest, kLargest); }
+
+  bool is_one_program_;
 };
 
 // What the steps leave, of one rank.
 struct Results {
-  std::vector<float> output, variable, records;
+  std::vector<float> output, variable, records, means;
   friend bool operator==(const Results&, const Results&) = default;
 };
 
@@ -97,7 +128,7 @@ Results expected(const RecipeOfRanks& recipe, std::uint64_t seed) {
   AllRanks maker(ranks);
   AllRanks::Value variable, input;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    variable.push_back(numbers(seed + 1, rank, 0, kVariable));
+    variable.push_back(initial(recipe, seed, rank));
     input.push_back(numbers(seed + 2, rank, 0, kInput));
   }
   Results results;
@@ -112,7 +143,8 @@ Results expected(const RecipeOfRanks& recipe, std::uint64_t seed) {
     follow(recipe.instructions, values, maker);
     results.output = values.back()[me];
     results.records.push_back(values.back()[me][0]);
-    variable = AllRanks::fit(values.back(), kVariable);
+    results.means.push_back(maker.all_reduced(values.back(), Grouping::all, Reduction::mean)[me][0]);
+    variable = AllRanks::fit(updated(recipe, values.back(), maker), kVariable);
   }
   results.variable = variable[me];
   return results;
@@ -137,7 +169,7 @@ class Running {
   // `at_once` of kSteps steps are one run.
   Results run(const Mode mode, std::size_t at_once) {
     const std::size_t me = at(world().rank());
-    variable_.write(vector_of(numbers(seed_ + 1, me, 0, kVariable)));
+    variable_.write(vector_of(initial(recipe_, seed_, me)));
     program_.write(input_, vector_of(numbers(seed_ + 2, me, 0, kInput)));
     bool has_failed = false;
     for (std::size_t first = 0; first < kSteps && !has_failed; first += at_once) {
@@ -155,6 +187,7 @@ class Running {
     if (!has_failed) results.output = floats(program_.output("y"));
     results.variable = floats(variable_.read());
     results.records = program_.records<float>("r");
+    results.means = program_.records<float>("mean");
     return results;
   }
 
@@ -177,11 +210,14 @@ class Running {
     row_ = g.feed("row", i32, Shape{1});
     std::vector<Value> values{g.value(variable_), input_, feed_, gather(g.constant(vector_of(kTable)), row_)};
     g.output("taken", values.back());  // so that the step fails, whatever the recipe takes
-    OneGraph maker;
+    OneGraph maker(recipe_.is_one_program(at(world().size())));
     follow(recipe_.instructions, values, maker);
     g.output("y", values.back());
-    g.record("r", reshape(slice(values.back(), {0}, {1}), Shape{}));
-    g.assign(variable_, OneGraph::fit(values.back(), kVariable));
+    const Value first = reshape(slice(values.back(), {0}, {1}), Shape{});
+    g.record("r", first);
+    // All ranks agree on a step only where their plans have a collective of the world.
+    g.record("mean", all_reduce(first, world(), {.reduction = Reduction::mean}));
+    g.assign(variable_, OneGraph::fit(updated(recipe_, values.back(), maker), kVariable));
     return g;
   }
 
@@ -223,6 +259,7 @@ TEST_P(RandomRanks, AgreeWithTheOracleInEveryMode) {
         EXPECT_EQ(results.output, wanted.output) << what;
         EXPECT_EQ(results.variable, wanted.variable) << what;
         EXPECT_EQ(results.records, wanted.records) << what;
+        EXPECT_EQ(results.means, wanted.means) << what;
       }
     }
   }
