@@ -29,8 +29,7 @@ struct RandomSource {
   const std::int32_t* loops[kMaxRandomLoops] = {};
   std::uint32_t node = 0;
 
-  RandomSource(const BodyArgs& a, int first, int id)
-      : state(a.in<std::int32_t>(first)), node(static_cast<unsigned>(id)) {
+  RandomSource(const BodyArgs& a, int first, std::uint32_t from) : state(a.in<std::int32_t>(first)), node(from) {
     for (int i = first + 1; i < a.inputs(); ++i) loops[i - first - 1] = a.in<std::int32_t>(i);
   }
 
@@ -107,6 +106,8 @@ void expect_random(InferArgs& a, const Shape& shape, const PartOfWhole& part) {
   for (int i = 2; i < a.inputs(); ++i) a.expect_input(i, TensorType{DType::i32, {}});
   if (shape.size() > kMaxRandomElements) a.fail("more than 2^33 random numbers at once", "draw them in parts");
   expect_whole(a, shape, part);
+  if (part.rank_nodes < 0)
+    a.fail("there are " + std::to_string(part.rank_nodes) + " nodes of ranks", "count those in front of the op");
   if (part.first < 0 || (shape.size() > 0 && part.first >= kMaxRandomElements / (shape.size() * part.parts))) {
     a.fail("part " + std::to_string(part.first) + " is beyond the first 2^33 random numbers",
            "divide them into fewer parts");
@@ -265,12 +266,12 @@ __global__ void drop_elements(RandomSource source, Mask<T> mask, const T* x, T* 
 template <class T, class D>
 void fill_on(CudaArgs& a, const D& distribution, const PartOfWhole& part) {
   const Drawn elements(part, a.out_type(0));
-  a.launch(fill_random<D, T>, launch_size(elements.blocks(kPerBlock<T>)), RandomSource(a, 1, a.id()), distribution,
-           a.out<T>(0), elements);
+  a.launch(fill_random<D, T>, launch_size(elements.blocks(kPerBlock<T>)), RandomSource(a, 1, part.node(a.id())),
+           distribution, a.out<T>(0), elements);
 }
 template <class T, class D>
 void fill_on(const CpuArgs& a, const D& distribution, const PartOfWhole& part) {
-  RandomSource source(a, 1, a.id());
+  RandomSource source(a, 1, part.node(a.id()));
   PhiloxWords counter = source.counter();
   PhiloxKey key = source.key();
   const Drawn elements(part, a.out_type(0));
@@ -440,7 +441,7 @@ using DropoutAttrs = DropoutFields<PartOfWhole>;
 template <class Args>
 void dropout_body(Args& a) {
   const auto& attrs = a.template attrs<DropoutAttrs>();
-  RandomSource source(a, 1, attrs.node >= 0 ? attrs.node : a.id());
+  RandomSource source(a, 1, attrs.part.node(attrs.node >= 0 ? attrs.node : a.id()));
   auto threshold = static_cast<std::uint32_t>(std::ceil(attrs.probability * 0x1p24));
   double scale = 1 / (1 - attrs.probability);
   if (a.out_type(0).dtype == DType::f32) {
@@ -513,43 +514,52 @@ constexpr FileOp old_version(const OpDef& op, int version) {
   return {&op, {nullptr, read}, version};
 }
 
+// For the op that is emitted next.
+PartOfWhole part_in(const GraphData& graph, int rank) {
+  PartOfWhole part = part_of_whole(rank);
+  part.rank_nodes = static_cast<std::int64_t>(graph.rank_nodes.size());
+  return part;
+}
+PartOfWhole part_in(const Graph& graph, const Shape& shape, const Where& where) {
+  return part_in(data_of(graph, where), shape.rank());
+}
 // An operand that is no Value has no axes: emit() refuses it.
-PartOfWhole part_of_whole_like(const Arg& like) {
+PartOfWhole part_like(const Arg& like) {
   const auto* value = std::get_if<Value>(&like.content());
-  return value == nullptr || !value->valid() ? PartOfWhole() : part_of_whole(value->shape().rank());
+  return value == nullptr || !value->valid() ? PartOfWhole() : part_in(*value->graph(), value->shape().rank());
 }
 
 }  // namespace
 
 Value random_uniform(Arg like, double low, double high, Placement placement) {
-  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high, part_of_whole_like(like)},
+  return emit(uniform_op, random_operands(uniform_op.name, like), RandomAttrs{{}, low, high, part_like(like)},
               placement)[0];
 }
 Value random_uniform(const Graph& graph, DType dtype, Shape shape, double low, double high, Placement placement,
                      Where where) {
   return emit(uniform_op, random_operands(uniform_op.name, graph, where),
-              RandomAttrs{TensorType{dtype, shape}, low, high, part_of_whole(shape.rank())}, placement)[0];
+              RandomAttrs{TensorType{dtype, shape}, low, high, part_in(graph, shape, where)}, placement)[0];
 }
 Value random_normal(Arg like, double mean, double deviation, Placement placement) {
-  return emit(normal_op, random_operands(normal_op.name, like),
-              RandomAttrs{{}, mean, deviation, part_of_whole_like(like)}, placement)[0];
+  return emit(normal_op, random_operands(normal_op.name, like), RandomAttrs{{}, mean, deviation, part_like(like)},
+              placement)[0];
 }
 Value random_normal(const Graph& graph, DType dtype, Shape shape, double mean, double deviation, Placement placement,
                     Where where) {
-  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation, part_of_whole(shape.rank())};
+  RandomAttrs attrs{TensorType{dtype, shape}, mean, deviation, part_in(graph, shape, where)};
   return emit(normal_op, random_operands(normal_op.name, graph, where), attrs, placement)[0];
 }
 Value randint(Arg like, std::int64_t low, std::int64_t high, DType dtype, Placement placement) {
-  return emit(integers_op, random_operands(integers_op.name, like),
-              IntegerAttrs{dtype, {}, low, high, part_of_whole_like(like)}, placement)[0];
+  return emit(integers_op, random_operands(integers_op.name, like), IntegerAttrs{dtype, {}, low, high, part_like(like)},
+              placement)[0];
 }
 Value randint(const Graph& graph, DType dtype, Shape shape, std::int64_t low, std::int64_t high, Placement placement,
               Where where) {
   return emit(integers_op, random_operands(integers_op.name, graph, where),
-              IntegerAttrs{dtype, shape, low, high, part_of_whole(shape.rank())}, placement)[0];
+              IntegerAttrs{dtype, shape, low, high, part_in(graph, shape, where)}, placement)[0];
 }
 Value dropout(Arg x, double probability, Placement placement) {
-  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability, -1, part_of_whole_like(x)},
+  return emit(dropout_op, random_operands(dropout_op.name, x), DropoutAttrs{probability, -1, part_like(x)},
               placement)[0];
 }
 

@@ -13,8 +13,13 @@ struct PartOfWhole {
   std::int64_t axis = 0;    // the other axis
   std::int64_t number = 0;  // number of the part along it
   std::int64_t parts = 1;   // parts along it
+  // Nodes in front of the op that one process, which has the whole, would not have. They do not count in the number of
+  // the node, from which it draws.
+  std::int64_t rank_nodes = 0;
+  // The number from which the node `id` draws.
+  std::uint32_t node(int id) const { return static_cast<std::uint32_t>(id) - static_cast<std::uint32_t>(rank_nodes); }
   static auto fields(auto& s) {
-    return std::tie("first", s.first, "axis", s.axis, "number", s.number, "parts", s.parts);
+    return std::tie("first", s.first, "axis", s.axis, "number", s.number, "parts", s.parts, "rank_nodes", s.rank_nodes);
   }
 };
 

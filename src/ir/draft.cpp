@@ -8,6 +8,7 @@ Draft::Draft(GraphData& graph)
     : graph_(graph),
       nodes_(graph.nodes.size()),
       regions_(graph.regions.size()),
+      undivided_(graph.undivided.size()),
       records_(graph.records.size()),
       stops_(graph.stops.size()),
       outputs_(graph.outputs.size()),
@@ -20,6 +21,8 @@ Draft::Draft(GraphData& graph)
 void Draft::take_back() {
   const int end = static_cast<int>(nodes_);
   graph_.nodes.erase(graph_.nodes.begin() + end, graph_.nodes.end());
+  graph_.rank_nodes.erase(graph_.rank_nodes.lower_bound(end), graph_.rank_nodes.end());
+  graph_.undivided.erase(graph_.undivided.begin() + static_cast<std::ptrdiff_t>(undivided_), graph_.undivided.end());
   graph_.regions.erase(graph_.regions.begin() + static_cast<std::ptrdiff_t>(regions_), graph_.regions.end());
   for (Region& region : graph_.regions) std::erase_if(region.nodes, [&](int id) { return id >= end; });
   for (const Around& around : around_) {

@@ -17,7 +17,7 @@ class Draft {
 
  private:
   GraphData& graph_;
-  std::size_t nodes_, regions_, records_, stops_, outputs_, next_made_;
+  std::size_t nodes_, regions_, undivided_, records_, stops_, outputs_, next_made_;
   std::vector<VariableUse> variables_;
   // State of the current region, or of one around it, at construction.
   struct Around {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -201,6 +202,9 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   int current_region = 0;
   std::vector<VariableUse> variables;
   std::map<const VariableData*, int> variable_index;
+  // Nodes that a single rank would not have, because a collective of one adds none. Random ops draw as if they were not
+  // there, so that ranks draw what one process draws.
+  std::set<int> rank_nodes;
   // Parameters of which these ranks have equal values, as they have parts of others that an optimizer updates with
   // them.
   struct Undivided {

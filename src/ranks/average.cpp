@@ -4,6 +4,7 @@
 
 #include "graphsink/ops.h"
 #include "graphsink/ranks.h"
+#include "ir/graph_data.h"
 #include "ranks/buckets.h"
 #include "ranks/collective.h"
 
@@ -17,6 +18,9 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
   const auto mean = [&](const Value& value) { return all_reduce_gradients(arg(value), comm, options.same_program); };
   std::vector<TensorType> types;
   for (const Value& value : values) types.push_back(value.type(where));
+  if (values.empty()) return result;
+  GraphData& graph = *values[0].graph();
+  const std::size_t first = graph.nodes.size();
   for (const ExchangeBucket& bucket : buckets_of(types, options.bucket_bytes, last_first(values))) {
     if (bucket.tensors.size() == 1) {
       result[bucket.tensors[0]] = mean(values[bucket.tensors[0]]);
@@ -32,6 +36,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
     for (std::size_t k = 0; k < means.size(); ++k)
       result[bucket.tensors[k]] = reshape(arg(means[k]), NewShape(values[bucket.tensors[k]].shape(where), where));
   }
+  note_rank_nodes(graph, first);
   return result;
 }
 

@@ -49,6 +49,11 @@ inline Exchange exchange_of(const BodyArgs& a) {
 Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program);
 Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program);
 
+// Emits the form of an op for the group, which may be a collective of one rank alone.
+std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs);
+// Notes that a single rank would not have the nodes of the graph from `first` on (GraphData::rank_nodes).
+void note_rank_nodes(GraphData& graph, std::size_t first);
+
 // The norm of what all ranks have together, an f32, from the norm of what this rank has.
 Value norm_of_ranks(const Value& norm, const Comm& comm, const Where& where);
 

@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "graphsink/ops.h"
+#include "ir/graph_data.h"
 #include "ranks/collective.h"
 #include "ranks/nccl_form.h"
 #include "ranks/reduce.h"
@@ -78,7 +79,7 @@ std::vector<Value> emit_again(const OpDef& op, const GradArgs& g, Reduction redu
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = reduction;
   const OpDef& form = form_of(op, *attrs.group);
-  return emit(form, {Arg(g.grads[0], g.where)}, std::move(attrs));
+  return emit_on_ranks(form, Arg(g.grads[0], g.where), std::move(attrs));
 }
 
 // --- all_reduce
@@ -137,7 +138,7 @@ std::vector<Value> all_reduce_grad(const GradArgs& g) {
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = Reduction::sum;
   const OpDef& form = form_of(kAllReduce, *attrs.group);
-  const Value count = emit(form, {arg(is_largest)}, std::move(attrs))[0];
+  const Value count = emit_on_ranks(form, arg(is_largest), std::move(attrs))[0];
   return {mul(arg(is_largest), arg(div(arg(total), arg(count))))};
 }
 
@@ -261,7 +262,7 @@ const OpDef& form_of(const OpDef& op, const RankGroup&) { return op; }
 Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
   const auto* value = std::get_if<Value>(&x.content());
   const OpDef& form = form_of(op, *attrs.group);
-  if (attrs.group->size() > 1 || value == nullptr) return emit(form, {x}, std::move(attrs))[0];
+  if (attrs.group->size() > 1 || value == nullptr) return emit_on_ranks(form, x, std::move(attrs))[0];
   const TensorType type = value->type(x.where());
   const Attrs shared(std::move(attrs));
   InferArgs infer(op.name, std::span(&type, 1), shared, x.where());
@@ -270,6 +271,20 @@ Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
 }
 
 }  // namespace
+
+std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs) {
+  // On one rank, too, an operand that is no Value becomes a node, and so does its collective.
+  const bool is_of_ranks = attrs.group->size() > 1 && std::holds_alternative<Value>(x.content());
+  std::vector<Value> made = emit(form, {x}, std::move(attrs));
+  if (is_of_ranks) note_rank_nodes(*made[0].graph(), at(made[0].node()));
+  return made;
+}
+
+void note_rank_nodes(GraphData& graph, std::size_t first) {
+  for (std::size_t id = first; id < graph.nodes.size(); ++id) graph.rank_nodes.insert(static_cast<int>(id));
+  // A number that is used again behind them becomes a node there, as on a single rank.
+  std::erase_if(graph.numbers, [&](const auto& number) { return graph.rank_nodes.contains(number.second.node); });
+}
 
 Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {
   return collective(kAllReduce, x, {comm.group(), options.reduction, 0, options.same_loss});

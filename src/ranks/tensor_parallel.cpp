@@ -4,6 +4,7 @@
 
 #include "graphsink/ops.h"
 #include "graphsink/ranks.h"
+#include "ir/graph_data.h"
 #include "ranks/collective.h"
 
 namespace graphsink {
@@ -102,7 +103,7 @@ std::vector<Value> gradient_of_same_loss(const GradArgs& g) {
 Value enter_parallel(Arg x, const Comm& comm) {
   const auto* value = std::get_if<Value>(&x.content());
   if (comm.size() == 1 && value != nullptr && value->valid()) return *value;
-  return emit(enter_op, {x}, CollectiveAttrs{comm.group()})[0];
+  return emit_on_ranks(enter_op, x, CollectiveAttrs{comm.group()})[0];
 }
 
 Value leave_parallel(Arg x, const Comm& comm) { return all_reduce(std::move(x), comm, {.same_loss = true}); }
@@ -120,7 +121,10 @@ Value cross_entropy_parallel(Arg logits, Arg targets, const Comm& comm, const Cr
     fail("logits are " + to_string(type) + ", and targets " + to_string(of_targets),
          "pass logits [n, c / size] of f32 or f64, and targets [n] of i32 or i64");
   if (type.shape.is_open(1)) fail("the number of classes is open", "give it when the graph is built");
-  return DividedCrossEntropy(*x, *t, comm, options, logits.where()).loss();
+  const std::size_t first = x->graph()->nodes.size();
+  const Value loss = DividedCrossEntropy(*x, *t, comm, options, logits.where()).loss();
+  note_rank_nodes(*x->graph(), first + 1);  // a single rank has one node, of cross_entropy()
+  return loss;
 }
 
 }  // namespace graphsink

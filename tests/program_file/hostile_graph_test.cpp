@@ -142,7 +142,7 @@ TEST_F(HostileGraph, Attributes) {
                       [](json& n) { n["attrs"]["probability"] = "0x7ff8000000000000"; });
   const auto expect_part_refused = [&](const std::string& problem, const std::string& field, std::int64_t number) {
     expect_node_refused("dropout", "", "dropout: " + problem, [&](json& n) {
-      n["attrs"]["part"] = {{"first", 0}, {"axis", 1}, {"number", 1}, {"parts", 2}};
+      n["attrs"]["part"] = {{"first", 0}, {"axis", 1}, {"number", 1}, {"parts", 2}, {"rank_nodes", 0}};
       n["attrs"]["part"][field] = number;
     });
   };
@@ -157,6 +157,7 @@ TEST_F(HostileGraph, Attributes) {
   expect_part_refused("part 9223372036854775807 is beyond the first 2^33", "first",
                       std::numeric_limits<std::int64_t>::max());
   expect_part_refused("part -1 is beyond the first 2^33", "first", -1);
+  expect_part_refused("there are -1 nodes of ranks", "rank_nodes", -1);
   expect_node_refused("tanh", ".attrs", "the op \"tanh\" has none", [](json& n) { n["attrs"] = json::object(); });
   expect_node_refused("matmul", ".attrs.out", "expected a dtype", [](json& n) { n["attrs"]["out"] = "f31"; });
 }

@@ -104,15 +104,6 @@ Tensor part_of(const Tensor& whole, int axis, std::int64_t number, std::int64_t 
   return Eager::read(split(eager.tensor(whole), static_cast<int>(parts), axis)[static_cast<std::size_t>(number)]);
 }
 
-// A collective of one rank adds no node. Here another op takes its place, so that random ops behind it have the numbers
-// that they have on several ranks.
-Value enter(const Value& x, const Comm& comm) {
-  return comm.size() == 1 ? reshape(x, x.shape()) : enter_parallel(x, comm);
-}
-Value leave(const Value& x, const Comm& comm) {
-  return comm.size() == 1 ? reshape(x, x.shape()) : leave_parallel(x, comm);
-}
-
 constexpr std::int64_t kHidden = 36;  // whose parts on two and three ranks are no multiples of blocks of random numbers
 
 // Two layers twice, whose hidden elements are divided among the ranks of a model. Rows lie along the first axis.
@@ -140,12 +131,12 @@ class DividedMlp {
  private:
   Value block(const Value& x, const Variable& widen, const Variable& narrow) const {
     const Comm& model = grid_.model;
-    Value hidden = tanh(matmul(enter(x, model), widen));
+    Value hidden = tanh(matmul(enter_parallel(x, model), widen));
     {
       const RandomPart part(model.rank(), {.axis = -1, .parts = model.size()});
       hidden = dropout(hidden, 0.5);
     }
-    return x + dropout(leave(matmul(hidden, narrow), model), 0.25);
+    return x + dropout(leave_parallel(matmul(hidden, narrow), model), 0.25);
   }
 
   const Grid& grid_;
@@ -190,6 +181,58 @@ TEST_P(TensorParallelDropout, TrainsAsOneProcessDoes) {
         most = std::max(most, std::abs(seen[i].at(k) - expected.at(k)));
       EXPECT_LT(most, 1e-11) << to_string(mode) << ", weight " << i;
     }
+  }
+}
+
+// Random ops behind collectives draw what they draw in one process, which has no nodes for these.
+TEST_P(TensorParallelDropout, NodesOfRanksDoNotCount) {
+  using Make = void (*)(const Value& x, const Comm& comm);
+  const std::pair<const char*, Make> all[] = {
+      {"nothing", [](const Value&, const Comm&) {}},
+      {"all_reduce", [](const Value& x, const Comm& comm) { (void)all_reduce(x, comm); }},
+      {"all_gather", [](const Value& x, const Comm& comm) { (void)all_gather(x, comm); }},
+      {"reduce_scatter", [](const Value& x, const Comm& comm) { (void)reduce_scatter(x, comm); }},
+      {"broadcast", [](const Value& x, const Comm& comm) { (void)broadcast(x, comm); }},
+      {"all_to_all", [](const Value& x, const Comm& comm) { (void)all_to_all(x, comm); }},
+      {"send_receive",
+       [](const Value& x, const Comm& comm) {
+         std::vector<int> itself;
+         for (int rank = 0; rank < comm.size(); ++rank) itself.push_back(rank);
+         (void)send_receive(x, comm, itself);
+       }},
+      {"average",
+       [](const Value& x, const Comm& comm) {
+         (void)average(std::vector{x, x}, comm);
+       }},
+      {"enter_parallel", [](const Value& x, const Comm& comm) { (void)enter_parallel(x, comm); }},
+      {"leave_parallel", [](const Value& x, const Comm& comm) { (void)leave_parallel(x, comm); }},
+      {"cross_entropy_parallel",
+       [](const Value& x, const Comm& comm) {
+         const Value targets = Graph(x.graph()).constant(Tensor(i32, {1}));
+         (void)cross_entropy_parallel(reshape(x, {1, -1}), targets, comm);
+       }},
+      {"a gradient",
+       [](const Value& x, const Comm& comm) { (void)grad(sum(leave_parallel(enter_parallel(x, comm), comm)), {x}); }},
+  };
+  for (const auto& [name, make] : all) {
+    const auto drawn = [&, make = make](const Comm& comm) {
+      Graph g;
+      const Value x = g.constant(Tensor::full(f32, {12}, 1.0));
+      make(x, comm);
+      const Value behind = dropout(x, 0.5);
+      const auto in_body = [&, make = make] {
+        make(x, comm);
+        return random_uniform(x);
+      };
+      const Value from_body = if_(greater(sum(x), 0.0), in_body, [&] { return x; });
+      g.output("y", concat({behind, from_body}, 0));
+      Program program = compile(g, {.seed = 4});
+      program.run(sink);
+      program.sync();
+      return program.output("y");
+    };
+    const Tensor seen = drawn(world()), expected = drawn(one_rank());
+    EXPECT_TRUE(std::ranges::equal(seen.as<float>(), expected.as<float>())) << name;
   }
 }
 
