@@ -21,8 +21,8 @@ struct RandomPartOptions {
 // tensor: part r of tensors [n, ...] gets the numbers that elements r * n to (r + 1) * n - 1 along the first axis of
 // the whole would get. So ranks that train on parts of one batch draw what one process draws for the whole batch, if
 // their graphs have equal numbers of nodes in front of these ops, their programs have one seed, and all parts have one
-// size. Collectives are no nodes in this count, nor is what the functions of ranks.h add for several ranks, but for
-// apply_sharded():
+// size. Collectives, their gradients, average() and norms of divided parameters are no nodes in this count;
+// apply_sharded() and the gradient of cross_entropy_parallel() are, so build random ops in front of these:
 //
 //   RandomPart part(comm.rank());
 //   Value loss = model(x, t);  // with dropout, along whose first axis the batch lies

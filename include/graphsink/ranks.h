@@ -9,7 +9,8 @@
 //
 // Every rank must build the same collectives, in the same order, and run the same steps. When each has bound a program,
 // or could not, all ranks compare the collectives of the plan, unless they have compared such a plan before, and each
-// throws Error if they differ, or if a rank could not. Where they average gradients, they also compare the program: see
+// throws Error if they differ, or if a rank could not. Where they average gradients, they also compare the program, and
+// the values with which each Graph begins, so that all ranks bind programs of a new Graph: see
 // AverageOptions::same_program. A step that fails on one rank commits nothing on any: before the commit all ranks learn
 // of it, and each reports an Error that names the rank. Steps behind a failed one commit nothing until it was reported,
 // so every rank has to report it, by sync(), before it runs the next steps. So it is with a step in which a condition
@@ -204,11 +205,16 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources);
 
 // The part of this rank of a parameter that is divided along an axis: a Variable named "<name>.part<r>", which begins
 // with the r-th of as many equal parts of `whole` as the Comm has ranks. `whole` is equal on all ranks, which all call
-// this. An axis below 0 counts from behind. With one rank it is Variable(name, whole, on). Optimizers need nothing
-// else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of parameters that are not
-// divided once, for which the ranks make one exchange in each step. When a program is bound, the ranks compare the
-// values of those parameters that are not divided. In a checkpoint each rank saves the parts that it has, and reshard()
-// makes them for another number of ranks. Throws Error where the axis cannot be divided.
+// this. An axis below 0 counts from behind. With one rank it is Variable(name, whole, on). A matrix that holds several,
+// such as those of queries, keys and values, has to be [w, 3, w], divided along axis 2, because parts are contiguous.
+// The bias of divided columns is divided along axis 0; the one of divided rows is whole, and added behind
+// leave_parallel().
+//
+// Optimizers need nothing else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of
+// parameters that are not divided once, for which the ranks make one exchange in each step. When a program is bound,
+// the ranks compare the values of what its optimizer updates beside parts: parameters that are not divided, the
+// learning rate, the state of both. In a checkpoint each rank saves the parts that it has, and reshard() makes them for
+// another number of ranks. Throws Error where the axis cannot be divided.
 //
 //   Variable w1 = divided_variable("w1", Tensor::kaiming({512, 2048}, 1), 1, comm);  // columns: [512, 2048 / size]
 Variable divided_variable(const std::string& name, const Tensor& whole, int axis, const Comm& comm, Placement on = {},
@@ -281,7 +287,7 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 // stay in the result, where restore() finds them. Nothing is exchanged: each rank reads the files of all. Throws Error
 // for checkpoints of different steps, where shards are missing or have other sizes than so many ranks would have
 // written, and for a tensor that is no shard, no part of a divided_variable() and not equal in all of them. States of
-// apply_sharded() whose parameters are parts of divided_variable() cannot be divided anew.
+// apply_sharded() that several groups have divided, as in a grid of ranks, cannot be divided anew.
 //
 //   std::vector<Checkpoint> all;
 //   for (const std::filesystem::path& file : newest_sharded_checkpoint("run1")) all.push_back(read_checkpoint(file));
@@ -289,7 +295,8 @@ Optimizer apply_sharded(const AdamwOptions& options, const std::vector<Parameter
 Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> variables,
                    Where where = Where::current());
 // The folder of this rank for train(): "<folder>/rank<r>-of-<size>", which is made if it is not there. All ranks call
-// it, with a folder that all machines share, after compile() and before train():
+// it, with a folder that all machines share, after compile() and before train(). `comm` has all ranks of the training,
+// not a group of them:
 //
 //   options.save.folder = gs::shard_folder("run1", comm, program.variables());
 //

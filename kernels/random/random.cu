@@ -83,11 +83,11 @@ std::vector<Arg> random_operands(std::string_view op, const Arg& first) {
 // A whole that is divided along an axis other than the first must have that axis, and no more elements than an op
 // draws.
 void expect_whole(InferArgs& a, const Shape& shape, const PartOfWhole& part) {
-  if (part.parts == 1) return;
   if (part.parts < 1 || part.number < 0 || part.number >= part.parts) {
     a.fail("there is no part " + std::to_string(part.number) + " of " + std::to_string(part.parts),
            "count parts from 0");
   }
+  if (part.parts == 1) return;
   if (part.axis < 1 || part.axis >= shape.rank()) {
     a.fail("RandomPart divides axis " + std::to_string(part.axis) + ", which " + to_string(shape) + " does not have",
            "end the RandomPart in front of the op, or name an axis of the tensor");

@@ -31,7 +31,6 @@ class Builder {
     check_optimizer(call(), *graph_.data(), groups_, method_, options_);
     for (const ParameterGroup& group : groups_)
       parameters_.insert(parameters_.end(), group.parameters.begin(), group.parameters.end());
-    note_undivided();
   }
 
   // With the gradients of the loss, times the loss scale if there is one.
@@ -54,19 +53,22 @@ class Builder {
 
   OptimizerCall call() const { return {method_.call, where_}; }
 
-  // Where some parameters are parts, their ranks have the others alike.
+  // Where some parameters are parts, all of their ranks have equal values of the others, and of their state.
   void note_undivided() {
-    std::vector<Variable> undivided;
-    std::vector<std::shared_ptr<const void>> all_ranks;
+    std::vector<Variable> undivided = result_.variables();
+    std::erase_if(undivided, [&](const Variable& state) { return states_of_parts_.contains(state.data().get()); });
+    std::set<std::shared_ptr<const void>> groups;
     for (const Variable& parameter : parameters_) {
-      const WholeTensor* whole = parameter.data()->whole.get();
-      if (whole == nullptr) {
+      const RankDivision* division = parameter.data()->division.get();
+      if (division == nullptr) {
         undivided.push_back(parameter);
-      } else if (std::find(all_ranks.begin(), all_ranks.end(), whole->ranks) == all_ranks.end()) {
-        all_ranks.push_back(whole->ranks);
+      } else if (groups.insert(division->group).second) {
+        graph_.data()->undivided.push_back({division->group, {}});
       }
     }
-    for (const std::shared_ptr<const void>& ranks : all_ranks) graph_.data()->undivided.push_back({ranks, undivided});
+    auto& all = graph_.data()->undivided;
+    for (auto each = all.end() - static_cast<std::ptrdiff_t>(groups.size()); each != all.end(); ++each)
+      each->variables = undivided;
   }
 
   void begin() {
@@ -101,6 +103,7 @@ class Builder {
     }
     if (result_.gradient_norm.valid()) results_.push_back(result_.gradient_norm);
     compose(first_part, results_);
+    note_undivided();
     return result_;
   }
 
@@ -131,7 +134,9 @@ class Builder {
   }
   // Beside its parameter.
   Variable keep(const Variable& parameter, const std::string& name, const Tensor& initial) {
-    return result_.state.emplace_back(graph_.data()->make_beside(parameter, name, initial, Where()));
+    const Variable made = graph_.data()->make_beside(parameter, name, initial, Where());
+    if (parameter.data()->division) states_of_parts_.insert(made.data().get());
+    return result_.state.emplace_back(made);
   }
 
   // The devices of the parameters, ascending: an op writes Variables of one device alone.
@@ -216,32 +221,47 @@ class Builder {
 
   // The norm of these gradients and, where they are of parts of parameters, of the other parts, which other ranks have.
   Value norm_of(const std::vector<Value>& gradients) const {
-    std::vector<const WholeTensor*> wholes;  // one for each group of ranks; null: not divided
-    std::vector<std::vector<Arg>> inputs;
+    std::vector<const RankDivision*> divisions{nullptr};  // one for each group, behind that of undivided parameters
+    std::vector<std::vector<Arg>> inputs(1);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const WholeTensor* whole = parameters_[i].data()->whole.get();
-      const auto known = std::find_if(wholes.begin(), wholes.end(), [&](const WholeTensor* other) {
-        return whole == nullptr || other == nullptr ? whole == other : whole->ranks == other->ranks;
-      });
-      const auto place = static_cast<std::size_t>(known - wholes.begin());
-      if (known == wholes.end()) {
-        wholes.push_back(whole);
+      const RankDivision* division = parameters_[i].data()->division.get();
+      std::size_t place = 0;
+      if (division != nullptr)
+        for (place = 1; place < divisions.size() && divisions[place]->group != division->group;) ++place;
+      if (place == divisions.size()) {
+        divisions.push_back(division);
         inputs.emplace_back();
       }
       inputs[place].push_back(arg(gradients[i]));
     }
-    std::vector<Value> norms;
-    for (std::size_t k = 0; k < wholes.size(); ++k) {
-      const Value norm = emit(gradient_norm_op, inputs[k])[0];
-      norms.push_back(wholes[k] == nullptr ? norm : wholes[k]->norm_of_parts(norm, where_));
+    if (divisions.size() == 1) return emit(gradient_norm_op, inputs[0])[0];
+    GraphData& graph = *graph_.data();
+    const std::size_t first = graph.nodes.size();
+    const Value norm = norm_of_parts(divisions, inputs);
+    graph.note_rank_nodes(first);
+    graph.rank_nodes.erase(norm.node());  // a single rank has one node
+    return norm;
+  }
+
+  // Each rank of the first group adds an equal share of what is not divided, so that all have one norm, bit by bit,
+  // whatever each has computed of it.
+  Value norm_of_parts(const std::vector<const RankDivision*>& divisions,
+                      const std::vector<std::vector<Arg>>& inputs) const {
+    const auto square = [&](const std::vector<Arg>& of) {  // that of a large f32 is beyond f32
+      const Value wide = cast(arg(emit(gradient_norm_op, of)[0]), f64);
+      return mul(arg(wide), arg(wide));
+    };
+    Value all;
+    for (std::size_t k = 1; k < divisions.size(); ++k) {
+      Value squares = square(inputs[k]);
+      if (k == 1 && !inputs[0].empty()) {
+        const Arg ranks(static_cast<double>(divisions[1]->part.count), where_);
+        squares = graphsink::add(arg(squares), arg(div(arg(square(inputs[0])), ranks)));
+      }
+      squares = divisions[k]->sum(squares, where_);
+      all = all.valid() ? graphsink::add(arg(all), arg(squares)) : squares;
     }
-    if (norms.size() == 1) return norms[0];
-    Value squares;  // those of large f32 are beyond f32
-    for (const Value& norm : norms) {
-      const Value wide = cast(arg(norm), f64), square = mul(arg(wide), arg(wide));
-      squares = squares.valid() ? add(arg(squares), arg(square)) : square;
-    }
-    return cast(arg(sqrt(arg(squares))), f32);
+    return cast(arg(sqrt(arg(all))), f32);
   }
 
   // From the norm of the gradients that this optimizer has.
@@ -390,6 +410,7 @@ class Builder {
   Where where_;
   std::vector<Variable> parameters_;  // parameters of all groups
   Optimizer result_;
+  std::set<const VariableData*> states_of_parts_;
   std::vector<Value> results_;  // values that are more than parts of the update
   Tensors counters_;            // operands of count_update_op, and Variables that it writes, if there is one
   Value micro_step_;            // in a body, once it is needed

@@ -100,6 +100,12 @@ bool GraphData::is_assigned_here(const VariableUse& use) const {
   return !(use.assigned == start);
 }
 
+void GraphData::note_rank_nodes(std::size_t first) {
+  for (std::size_t id = first; id < nodes.size(); ++id) rank_nodes.insert(static_cast<int>(id));
+  // A number that is used again behind them becomes a node there, as on a single rank.
+  std::erase_if(numbers, [&](const auto& number) { return rank_nodes.contains(number.second.node); });
+}
+
 Variable GraphData::make_variable(const std::string& name, const Tensor& initial, const Where& where, Placement on) {
   Variable made(name, initial, on, where);
   if (current_region == 0) return made;

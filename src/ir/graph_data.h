@@ -205,11 +205,12 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   // Nodes that a single rank would not have, because a collective of one adds none. Random ops draw as if they were not
   // there, so that ranks draw what one process draws.
   std::set<int> rank_nodes;
-  // Parameters of which these ranks have equal values, as they have parts of others that an optimizer updates with
-  // them.
+  // Adds the nodes from `first` on to these.
+  void note_rank_nodes(std::size_t first);
+  // Variables of which the ranks of a group have equal values: those of an optimizer that updates parts, too.
   struct Undivided {
-    std::shared_ptr<const void> ranks;  // WholeTensor::ranks
-    std::vector<Variable> parameters;
+    std::shared_ptr<const void> group;  // RankDivision::group
+    std::vector<Variable> variables;
   };
   std::vector<Undivided> undivided;
   std::vector<NamedValue> records;
@@ -325,23 +326,22 @@ struct TensorPart {
   std::int64_t number = 0, count = 1;
 };
 
-// A tensor that is divided among ranks, as the Variable that holds one of the parts knows it.
-struct WholeTensor {
+// How a tensor is divided among ranks, as the Variable that holds one of the parts knows it.
+struct RankDivision {
   TensorPart part;
-  // The ranks that have the parts. Variables that the same ranks divide have the same pointer.
-  std::shared_ptr<const void> ranks;
-  // Returns the norm of all parts together, an f32, from the norm of those of this rank.
-  std::function<Value(const Value& norm, const Where& where)> norm_of_parts;
+  std::shared_ptr<const void> group;  // ranks that have the parts; another pointer for each group
+  // Returns the sum of a value over these ranks.
+  std::function<Value(const Value& x, const Where& where)> sum;
 };
 
 struct VariableData {
   std::string name;
   TensorType type;
-  Placement placement{};                     // `anywhere` or a device
-  bool is_beside_another = false;            // its placement is that of a parameter that it belongs to
-  std::shared_ptr<const WholeTensor> whole;  // null: the Variable is no part
-  Tensor value;                              // the data, until a program takes it to its device
-  TicketLock lock;                           // protects `value`, `writers` and `storage`
+  Placement placement{};                         // `anywhere` or a device
+  bool is_beside_another = false;                // its placement is that of a parameter that it belongs to
+  std::shared_ptr<const RankDivision> division;  // null: the Variable is no part
+  Tensor value;                                  // the data, until a program takes it to its device
+  TicketLock lock;                               // protects `value`, `writers` and `storage`
   std::shared_ptr<VariableStorage> storage;
   std::vector<std::weak_ptr<VariableWriter>> writers;
 };

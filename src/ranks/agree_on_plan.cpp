@@ -146,18 +146,23 @@ constexpr const char* kSameValues =
     "ranks, if the values differ on purpose";
 
 constexpr const char* kSameUndivided =
-    "call broadcast_variables() for the parameters that are not divided, before bind() or the first run(), or begin "
-    "with equal values, from one seed or one checkpoint; make parts of a parameter by divided_variable()";
+    "what an optimizer updates beside parts of divided_variable() is equal on all ranks: call broadcast_variables() "
+    "for "
+    "it before bind() or the first run(), or begin with equal values, from one seed or one checkpoint; give parameters "
+    "that differ on purpose an optimizer of their own";
 
 // The part of a plan that a group compares.
 struct Part {
   std::string collectives, voters;
   Updates updates;
+  std::string undivided{};            // names and types of Variables that an optimizer updates beside parts
+  std::string ops{};                  // stands for the updates and what is not divided
   std::string plan{};                 // stands for all that must be equal, but for values
   std::weak_ptr<const void> graph{};  // GraphData::identity
 
-  // Values are compared once for a graph, whatever shapes its plans have: another graph may have other Variables.
-  bool needs_values(RankGroup& group) const { return !updates.equal.empty() && !group.has_compared(graph); }
+  // Values are compared once for the updates of a graph, whatever shapes its plans have. Another graph may have other
+  // Variables.
+  bool needs_values(RankGroup& group) const { return !updates.equal.empty() && !group.has_compared(graph, ops); }
   std::string values(RankGroup& group) const { return needs_values(group) ? values_of(updates.equal) : ""; }
 };
 
@@ -169,14 +174,14 @@ Part part_of(const Agreement& agreement, const GraphData& graph, const Voters& v
   Part part{collectives_of(agreement, group), name_of(*voters.all), {}};
   if (std::any_of(agreement.collectives.begin(), agreement.collectives.end(), is_compared))
     part.updates = updates_of(graph, group);
-  std::string names;
-  for (const auto& [ranks, parameters] : graph.undivided) {
-    if (ranks.get() != &group) continue;
-    part.updates.equal.insert(part.updates.equal.end(), parameters.begin(), parameters.end());
-    for (const Variable& parameter : parameters) names += parameter.name() + "\n";
+  for (const auto& [of, variables] : graph.undivided) {
+    if (of.get() != &group) continue;
+    part.updates.equal.insert(part.updates.equal.end(), variables.begin(), variables.end());
+    for (const Variable& variable : variables)
+      part.undivided += variable.name() + " " + to_string(variable.type()) + "\t\n";
   }
-  part.plan =
-      without_places(part.collectives) + part.voters + "\nops " + hash_of(without_places(part.updates.ops) + names);
+  part.ops = "ops " + hash_of(without_places(part.updates.ops) + part.undivided);
+  part.plan = without_places(part.collectives) + part.voters + "\n" + part.ops;
   part.graph = graph.identity;
   return part;
 }
@@ -187,13 +192,14 @@ std::optional<Error> difference(RankGroup& group, const Part& mine, const std::s
   const std::vector<std::string> hashes = group.all_texts(hash_of(mine.plan + values), exchange);
   if (std::adjacent_find(hashes.begin(), hashes.end(), std::not_equal_to<>()) == hashes.end()) {
     group.note_agreement(mine.plan);
-    if (!mine.updates.equal.empty()) group.note_compared(mine.graph);
+    if (!mine.updates.equal.empty()) group.note_compared(mine.graph, mine.ops);
     return {};
   }
   const Compared all[] = {
       {mine.collectives, different_line, "have different collectives: ", kSameCollectives},
       {mine.voters, different_voters, "have different collectives: ", kSameCollectives},
       {mine.updates.ops, different_line, "compute different updates: ", kSameOps},
+      {mine.undivided, different_line, "update different Variables beside parts: ", kSameUndivided},
       {values, different_value,
        "begin with different values: ", mine.updates.ops.empty() ? kSameUndivided : kSameValues},
   };
@@ -226,8 +232,9 @@ std::string first_unbound(RankGroup& group, const std::string& mine, const Where
 
 }  // namespace
 
-// A rank may bind a plan again whenever it likes, so what was compared before is not exchanged again. This is done in
-// all groups before a rank throws, so that none waits for it, and so that a group hears of failures in those before it.
+// A rank may bind a plan of a graph again whenever it likes, so what was compared before is not exchanged again. This
+// is done in all groups before a rank throws, so that none waits for it, and so that a group hears of failures in those
+// before it.
 void agree_on_plan(const Agreement& agreement, const GraphData& graph, const Error* failure, const Where& where) {
   const Voters voters = voters_of(agreement, where);
   std::string unbound, values;

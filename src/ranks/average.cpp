@@ -36,7 +36,7 @@ std::vector<Value> average(std::span<const Value> values, const Comm& comm, cons
     for (std::size_t k = 0; k < means.size(); ++k)
       result[bucket.tensors[k]] = reshape(arg(means[k]), NewShape(values[bucket.tensors[k]].shape(where), where));
   }
-  note_rank_nodes(graph, first);
+  graph.note_rank_nodes(first);
   return result;
 }
 

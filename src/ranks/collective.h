@@ -13,6 +13,7 @@
 #include "graphsink/ranks.h"
 #include "ir/agreement.h"
 #include "ir/bound_node.h"
+#include "ir/graph_data.h"
 #include "ranks/rank_group.h"
 
 namespace graphsink {
@@ -51,11 +52,15 @@ Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program);
 
 // Emits the form of an op for the group, which may be a collective of one rank alone.
 std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs);
-// Notes that a single rank would not have the nodes of the graph from `first` on (GraphData::rank_nodes).
-void note_rank_nodes(GraphData& graph, std::size_t first);
-
-// The norm of what all ranks have together, an f32, from the norm of what this rank has.
-Value norm_of_ranks(const Value& norm, const Comm& comm, const Where& where);
+// A rule for gradients, whose nodes a single rank does not have.
+template <Gradient::Rule rule>
+std::vector<Value> on_ranks(const GradArgs& g) {
+  GraphData& graph = *g.grads[0].graph();
+  const std::size_t first = graph.nodes.size();
+  std::vector<Value> gradients = rule(g);
+  if (g.attrs.as<CollectiveAttrs>().group->size() > 1) graph.note_rank_nodes(first);
+  return gradients;
+}
 
 // The gradient of all_reduce() with AllReduceOptions::same_loss.
 std::vector<Value> gradient_of_same_loss(const GradArgs& g);

@@ -125,8 +125,8 @@ void all_reduce_body(const CpuArgs& a) {
 }
 
 std::vector<Value> all_reduce_grad(const GradArgs& g);
-constexpr OpDef kAllReduce =
-    collective_op("all_reduce", infer_all_reduce, in_live_steps<all_reduce_body>, all_reduce_grad, prepare_all_reduce);
+constexpr OpDef kAllReduce = collective_op("all_reduce", infer_all_reduce, in_live_steps<all_reduce_body>,
+                                           on_ranks<all_reduce_grad>, prepare_all_reduce);
 
 std::vector<Value> all_reduce_grad(const GradArgs& g) {
   if (g.attrs.as<CollectiveAttrs>().same_loss) return gradient_of_same_loss(g);
@@ -178,10 +178,10 @@ void all_gather_body(const CpuArgs& a) {
 std::vector<Value> reduce_scatter_grad(const GradArgs& g);
 std::vector<Value> all_gather_grad(const GradArgs& g);
 constexpr OpDef kReduceScatter =
-    collective_op("reduce_scatter", infer_reduce_scatter, in_live_steps<reduce_scatter_body>, reduce_scatter_grad,
-                  prepare_reduce_scatter);
+    collective_op("reduce_scatter", infer_reduce_scatter, in_live_steps<reduce_scatter_body>,
+                  on_ranks<reduce_scatter_grad>, prepare_reduce_scatter);
 constexpr OpDef kAllGather =
-    collective_op("all_gather", infer_all_gather, in_live_steps<all_gather_body>, all_gather_grad);
+    collective_op("all_gather", infer_all_gather, in_live_steps<all_gather_body>, on_ranks<all_gather_grad>);
 
 std::vector<Value> reduce_scatter_grad(const GradArgs& g) {
   const auto& attrs = g.attrs.as<CollectiveAttrs>();
@@ -219,7 +219,8 @@ std::vector<Value> broadcast_grad(const GradArgs& g) {
   return {where(Arg(mine, g.where), Arg(total, g.where), Arg(0, g.where))};
 }
 
-constexpr OpDef kBroadcast = collective_op("broadcast", infer_broadcast, in_live_steps<broadcast_body>, broadcast_grad);
+constexpr OpDef kBroadcast =
+    collective_op("broadcast", infer_broadcast, in_live_steps<broadcast_body>, on_ranks<broadcast_grad>);
 
 // --- all_to_all
 
@@ -236,7 +237,7 @@ void all_to_all_body(const CpuArgs& a) {
 
 std::vector<Value> all_to_all_grad(const GradArgs& g);
 constexpr OpDef kAllToAll =
-    collective_op("all_to_all", infer_all_to_all, in_live_steps<all_to_all_body>, all_to_all_grad);
+    collective_op("all_to_all", infer_all_to_all, in_live_steps<all_to_all_body>, on_ranks<all_to_all_grad>);
 std::vector<Value> all_to_all_grad(const GradArgs& g) { return emit_again(kAllToAll, g, Reduction::sum); }
 
 #ifdef GRAPHSINK_CUDA
@@ -276,14 +277,8 @@ std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttr
   // On one rank, too, an operand that is no Value becomes a node, and so does its collective.
   const bool is_of_ranks = attrs.group->size() > 1 && std::holds_alternative<Value>(x.content());
   std::vector<Value> made = emit(form, {x}, std::move(attrs));
-  if (is_of_ranks) note_rank_nodes(*made[0].graph(), at(made[0].node()));
+  if (is_of_ranks) made[0].graph()->note_rank_nodes(at(made[0].node()));
   return made;
-}
-
-void note_rank_nodes(GraphData& graph, std::size_t first) {
-  for (std::size_t id = first; id < graph.nodes.size(); ++id) graph.rank_nodes.insert(static_cast<int>(id));
-  // A number that is used again behind them becomes a node there, as on a single rank.
-  std::erase_if(graph.numbers, [&](const auto& number) { return graph.rank_nodes.contains(number.second.node); });
 }
 
 Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options) {

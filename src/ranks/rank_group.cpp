@@ -228,15 +228,16 @@ void RankGroup::note_agreement(const std::string& text) {
   agreed_on_.insert(text);
 }
 
-bool RankGroup::has_compared(const std::weak_ptr<const void>& graph) {
+bool RankGroup::has_compared(const std::weak_ptr<const void>& graph, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  return compared_.contains(graph);
+  const auto known = compared_.find(graph);
+  return known != compared_.end() && known->second.contains(text);
 }
 
-void RankGroup::note_compared(const std::weak_ptr<const void>& graph) {
+void RankGroup::note_compared(const std::weak_ptr<const void>& graph, const std::string& text) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(compared_, [](const auto& other) { return other.expired(); });
-  compared_.insert(graph);
+  std::erase_if(compared_, [](const auto& other) { return other.first.expired(); });
+  compared_[graph].insert(text);
 }
 
 std::int64_t RankGroup::exchanges() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -99,9 +100,10 @@ class RankGroup {
   // Whether all ranks are known to have what the text describes.
   bool has_agreed_on(const std::string& text);
   void note_agreement(const std::string& text);
-  // Whether the ranks have compared the values with which a graph begins, given by GraphData::identity.
-  bool has_compared(const std::weak_ptr<const void>& graph);
-  void note_compared(const std::weak_ptr<const void>& graph);
+  // Whether the ranks have compared the values with which what the text describes begins in a graph, given by
+  // GraphData::identity.
+  bool has_compared(const std::weak_ptr<const void>& graph, const std::string& text);
+  void note_compared(const std::weak_ptr<const void>& graph, const std::string& text);
 
   // How many exchanges this rank has begun so far, NCCL's not counted: for tests.
   std::int64_t exchanges();
@@ -140,7 +142,7 @@ class RankGroup {
   const void* program_ = nullptr;      // the one whose step exchanges values now
   std::optional<std::string> broken_;  // why no exchange is possible any more
   std::set<std::string> agreed_on_;
-  std::set<std::weak_ptr<const void>, std::owner_less<>> compared_;
+  std::map<std::weak_ptr<const void>, std::set<std::string>, std::owner_less<>> compared_;
   std::int64_t exchanges_ = 0;
 };
 

@@ -50,7 +50,8 @@ class Resharder {
       : ranks_(ranks), where_(where), used_(ranks.size()) {
     for (const Variable& variable : variables) {
       types_.emplace(variable.name(), variable.type());
-      if (variable.data()->whole) parts_.emplace(variable.name(), variable.data()->whole->part);
+      const VariableData& data = *variable.data();
+      if (data.division && !data.is_beside_another) parts_.emplace(data.name, data.division->part);  // no shards
     }
   }
 
@@ -74,73 +75,75 @@ class Resharder {
   std::optional<Tensor> found(const std::string& name, const TensorType& type) {
     if (const auto shard = as_shard(name, [this](const std::string& of) { return types_.contains(of); }))
       return part(*shard, type);
-    if (const auto piece = as_piece(name)) return part(*piece, type);
+    if (const auto part = as_part(name, type)) return cut(*part, type);
     if (const Tensor* tensor = take(0, name)) {
       expect_equal(name, *tensor);
       // Where this rank has no shards, those of a parameter in f32 or f64 say what the parameter itself says.
       if (!is_16_bit(type.dtype)) mark_shards({name, 0, ""});
       return *tensor;
     }
-    if (std::optional<Tensor> whole = of_pieces_of(name, type)) return whole;
+    if (std::optional<Tensor> whole = whole_of_parts(name, type)) return whole;
     return rejoined(name, type);
   }
 
   // "w.part0.adamw.m" belongs to part 0 of "w", along the axis that the Variable "w.part0" says.
-  struct PieceName {
+  struct PartName {
     std::string whole;   // "w"
     std::string suffix;  // ".adamw.m", or ""
     TensorPart part;
   };
-  std::optional<PieceName> as_piece(const std::string& name) const {
+  std::optional<PartName> as_part(const std::string& name, const TensorType& type) const {
     for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('.', end - 1)) {
       const std::string parameter = name.substr(0, end);
       const auto known = parts_.find(parameter);
-      if (known != parts_.end())
-        return PieceName{parameter.substr(0, parameter.rfind(kPart)), name.substr(end), known->second};
+      if (known != parts_.end() && types_.at(parameter).shape == type.shape)
+        return PartName{parameter.substr(0, parameter.rfind(kPart)), name.substr(end), known->second};
     }
     return std::nullopt;
   }
 
   // From a tensor that may have been divided into other parts, or not at all.
-  std::optional<Tensor> part(const PieceName& piece, const TensorType& type) {
+  std::optional<Tensor> cut(const PartName& name, const TensorType& type) {
+    const std::string of_whole = name.whole + name.suffix;
     TensorType whole = type;
-    whole.shape[piece.part.axis] *= piece.part.count;
-    if (const std::optional<Tensor> all = of_pieces(piece.whole, piece.suffix, whole)) return part_of(*all, piece.part);
-    const Tensor* undivided = take(0, piece.whole + piece.suffix);
+    whole.shape[name.part.axis] *= name.part.count;
+    if (const std::optional<Tensor> all = joined_parts(name.whole, name.suffix, whole))
+      return cut_part(*all, name.part);
+    const Tensor* undivided = take(0, of_whole);
     if (undivided == nullptr) return std::nullopt;
+    expect_equal(of_whole, *undivided);
     if (undivided->shape() != whole.shape)
-      fail("\"" + piece.whole + piece.suffix + "\" is " + to_string(undivided->type()) + ", and the program divides " +
-               to_string(whole),
+      fail("\"" + of_whole + "\" is " + to_string(undivided->type()) + ", and the program divides " + to_string(whole),
            "give the checkpoints of this model");
-    return part_of(*undivided, piece.part);
+    return cut_part(*undivided, name.part);
   }
 
   // "w.adamw.m" from those of the parts of "w".
-  std::optional<Tensor> of_pieces_of(const std::string& name, const TensorType& type) {
+  std::optional<Tensor> whole_of_parts(const std::string& name, const TensorType& type) {
     for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
       if (types_.contains(name.substr(0, dot)))
-        if (std::optional<Tensor> whole = of_pieces(name.substr(0, dot), name.substr(dot), type)) return whole;
-    return of_pieces(name, "", type);
+        if (std::optional<Tensor> whole = joined_parts(name.substr(0, dot), name.substr(dot), type)) return whole;
+    return joined_parts(name, "", type);
   }
 
   // The tensor of which the checkpoints have parts.
-  std::optional<Tensor> of_pieces(const std::string& name, const std::string& suffix, const TensorType& type) {
-    std::vector<const Tensor*> pieces;
-    while (const Tensor* piece = take_of_any(part_name(name, pieces.size()) + suffix)) pieces.push_back(piece);
-    if (pieces.empty()) return std::nullopt;
-    const TensorType& first = pieces[0]->type();
-    const auto count = static_cast<std::int64_t>(pieces.size());
+  std::optional<Tensor> joined_parts(const std::string& name, const std::string& suffix, const TensorType& type) {
+    std::vector<const Tensor*> parts;
+    while (const Tensor* part = take_of_any(part_name(name, parts.size()) + suffix)) parts.push_back(part);
+    if (parts.empty()) return std::nullopt;
+    const TensorType& first = parts[0]->type();
+    const auto count = static_cast<std::int64_t>(parts.size());
     Tensor whole(first.dtype, type.shape);
     for (int axis = 0; axis < type.shape.rank(); ++axis) {
       Shape shape = type.shape;
       shape[axis] /= count;
       if (shape != first.shape || shape[axis] * count != type.shape[axis]) continue;
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        if (pieces[i]->type() != first)
-          fail("\"" + part_name(name, i) + suffix + "\" is " + to_string(pieces[i]->type()) + ", and part 0 " +
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i]->type() != first)
+          fail("\"" + part_name(name, i) + suffix + "\" is " + to_string(parts[i]->type()) + ", and part 0 " +
                    to_string(first),
                "give the checkpoints of all ranks that saved, and no others");
-        put_part(*pieces[i], {axis, static_cast<std::int64_t>(i), count}, whole);
+        paste_part(*parts[i], {axis, static_cast<std::int64_t>(i), count}, whole);
       }
       return whole;
     }
@@ -188,7 +191,8 @@ class Resharder {
       const Tensor* mine = take(rank, name);
       if (mine == nullptr)
         fail("checkpoint " + std::to_string(rank) + described(rank) + " has no \"" + name + "\"",
-             "give the checkpoints of all ranks that saved, in the order of the ranks");
+             "give the checkpoints of all ranks that saved, in the order of the ranks; where several groups of ranks "
+             "divided states, as in a grid, go on with the same ranks");
       if (!all) all.emplace(mine->dtype(), Shape{elements});
       if (mine->type() != TensorType{all->dtype(), {part}})
         fail("\"" + name + "\" is " + to_string(mine->type()) + ", and as one of " + std::to_string(ranks) +

@@ -57,7 +57,7 @@ constexpr OpDef kSendReceive{.name = "send_receive",
                              .traits = {.host_effect = true, .agree = &agree_op, .call_cost = "a wait for two ranks"},
                              .prepare = prepare_exchange,
                              .bodies = {send_receive_body},
-                             .grad = send_receive_grad};
+                             .grad = on_ranks<send_receive_grad>};
 
 #ifdef GRAPHSINK_CUDA
 constexpr OpDef kNcclSendReceive = with_nccl<nccl_send_receive>(kSendReceive);

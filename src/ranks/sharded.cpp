@@ -85,6 +85,13 @@ class Sharder {
     return result;
   }
 
+  // The norm of all shards together, from that of one. Squares of f32 overflow in f32.
+  Value norm(const Value& of_shard) const {
+    const Value wide_norm = cast(arg(of_shard), f64);
+    const Value squares = all_reduce(arg(mul(arg(wide_norm), arg(wide_norm))), comm_);
+    return cast(arg(sqrt(arg(squares))), f32);
+  }
+
  private:
   static DType wide(DType dtype) { return dtype == f64 ? f64 : f32; }
   std::int64_t part(const Shape& shape) const { return (shape.size() + ranks_ - 1) / ranks_; }
@@ -150,17 +157,17 @@ Optimizer sharded(Options options, const std::vector<ParameterGroup>& groups, co
   for (ParameterGroup& group : of_shards) {
     for (Variable& parameter : group.parameters) {
       types.push_back(parameter.type());
-      const std::shared_ptr<const WholeTensor> divided = parameter.data()->whole;
+      const std::shared_ptr<const RankDivision> division = parameter.data()->division;
       // Its name has the scope of the parameter.
       parameter = shards.emplace_back(parameter.name() + ".shard" + std::to_string(comm.rank()),
                                       sharder.shard(parameter.read()), parameter.placement(), Where());
       parameter.data()->is_beside_another = true;
-      parameter.data()->whole = divided;
+      parameter.data()->division = division;
     }
   }
   const auto whole = options.gradients.norm_of_all;
-  options.gradients.norm_of_all = [&, whole](const Value& norm) {
-    const Value all = norm_of_ranks(norm, comm, where);
+  options.gradients.norm_of_all = [&sharder, whole](const Value& norm) {
+    const Value all = sharder.norm(norm);
     return whole ? whole(all) : all;
   };
   Optimizer optimizer = apply(options, of_shards, sharder.means(gradients), where);

@@ -27,7 +27,7 @@ const OpDef enter_op{.name = "enter_parallel",
                      .views = kEnterIsAView,
                      .traits = {.only_views = true},
                      .bodies = {enter_on_cpu, enter_on_cuda},
-                     .grad = enter_grad};
+                     .grad = on_ranks<enter_grad>};
 
 // One loss per row, of rows that have logits of `part` classes from `first` on.
 class DividedCrossEntropy {
@@ -123,7 +123,8 @@ Value cross_entropy_parallel(Arg logits, Arg targets, const Comm& comm, const Cr
   if (type.shape.is_open(1)) fail("the number of classes is open", "give it when the graph is built");
   const std::size_t first = x->graph()->nodes.size();
   const Value loss = DividedCrossEntropy(*x, *t, comm, options, logits.where()).loss();
-  note_rank_nodes(*x->graph(), first + 1);  // a single rank has one node, of cross_entropy()
+  x->graph()->note_rank_nodes(first);
+  x->graph()->rank_nodes.erase(loss.node());  // a single rank has one node, of cross_entropy()
   return loss;
 }
 

@@ -22,7 +22,7 @@ struct Pieces {
 
 std::string part_name(const std::string& whole, std::size_t number) { return whole + kPart + std::to_string(number); }
 
-Tensor part_of(const Tensor& whole, const TensorPart& part) {
+Tensor cut_part(const Tensor& whole, const TensorPart& part) {
   TensorType type = whole.type();
   type.shape[part.axis] /= part.count;
   Tensor result(type);
@@ -32,7 +32,7 @@ Tensor part_of(const Tensor& whole, const TensorPart& part) {
   return result;
 }
 
-void put_part(const Tensor& tensor, const TensorPart& part, Tensor& whole) {
+void paste_part(const Tensor& tensor, const TensorPart& part, Tensor& whole) {
   const Pieces pieces(tensor.type(), part);
   for (std::size_t row = 0; row < pieces.rows; ++row)
     std::memcpy(whole.data() + pieces.first + row * pieces.step, tensor.data() + row * pieces.bytes, pieces.bytes);

@@ -14,8 +14,8 @@ inline constexpr const char* kPart = ".part";
 std::string part_name(const std::string& whole, std::size_t number);
 
 // A part of the tensor, whose axis must be a multiple of the number of parts.
-Tensor part_of(const Tensor& whole, const TensorPart& part);
+Tensor cut_part(const Tensor& whole, const TensorPart& part);
 // Copies a part to its place in the whole, which has its dtype.
-void put_part(const Tensor& tensor, const TensorPart& part, Tensor& whole);
+void paste_part(const Tensor& tensor, const TensorPart& part, Tensor& whole);
 
 }  // namespace graphsink

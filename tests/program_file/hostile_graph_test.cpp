@@ -149,6 +149,7 @@ TEST_F(HostileGraph, Attributes) {
   expect_part_refused("there is no part 2 of 2", "number", 2);
   expect_part_refused("there is no part -1 of 2", "number", -1);
   expect_part_refused("there is no part 1 of 0", "parts", 0);
+  expect_part_refused("there is no part 1 of 1", "parts", 1);
   expect_part_refused("RandomPart divides axis 0, which", "axis", 0);
   expect_part_refused("RandomPart divides axis 2, which", "axis", 2);
   expect_part_refused("RandomPart divides axis -9223372036854775808, which", "axis",

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graphsink/graphsink.h"
@@ -171,28 +172,73 @@ TEST_P(DividedVariables, WithDataParallelism) {
   }
 }
 
-// Ranks that begin with other values of a parameter that all have would go on with other ones.
-TEST_P(DividedVariables, AreTrainedBesideEqualParameters) {
+// Ranks that begin with other values of what all of them update would go on with other ones.
+TEST_P(DividedVariables, AreTrainedBesideEqualVariables) {
   if (world().size() == 1) return;
-  const auto problem = [&](int odd) {
+  const auto problem = [&](const std::string& what) {
+    const bool is_odd = world().rank() == 1;
     Graph g;
     const Value x = g.constant(Tensor::normal(Mlp::input(), 30).to(f64));
     std::vector<Variable> parameters;
     Values values;
     for (Weight weight : Mlp{}.weights()) {
-      if (weight.name == "b2" && world().rank() == odd) weight.whole = Tensor(weight.whole.type());
+      if (is_odd && weight.name == what) weight.whole = Tensor(weight.whole.type());
       values.push_back(g.value(parameters.emplace_back(weight.variable(world()))));
     }
-    (void)sgd(Mlp::loss(x, values, world()), parameters);
+    (void)sgd(Mlp::loss(x, values, world()), parameters, {.lr = is_odd && what == "lr" ? 0.2 : 0.1});
     Program program = compile(g);
     return problem_of([&] {
       program.run(sink);
       program.sync();
     });
   };
-  EXPECT_EQ(problem(-1), "");
-  EXPECT_EQ(problem(1), "bind: the ranks begin with different values: of b2 f64[24], on rank 0 and on rank 1");
-  EXPECT_EQ(problem(-1), "");
+  const std::string differs = "bind: the ranks begin with different values: of ";
+  EXPECT_EQ(problem(""), "");
+  EXPECT_EQ(problem("b2"), differs + "b2 f64[24], on rank 0 and on rank 1");
+  EXPECT_EQ(problem("lr"), differs + "sgd.lr f64[], on rank 0 and on rank 1");
+  EXPECT_EQ(problem(""), "");
+}
+
+// Also where the ranks have computed other gradients of what is not divided.
+TEST_P(DividedVariables, HaveOneNormOnAllRanks) {
+  Graph g;
+  const Variable w = divided_variable("w", Tensor({12}, std::vector<float>(12, 2.0f)), 0, world());
+  const Variable b("b", Tensor({1.0f}));
+  const double odd = world().rank() == 0 ? 3.0 : 3.1;
+  const Value loss = sum(mul(g.value(w), w)) + sum(g.value(b) * odd);
+  const Optimizer optimizer = sgd(loss, {w, b}, {.gradients = {.clip_norm = 1}});
+  g.record("norm", optimizer.gradient_norm);
+  g.record("largest", all_reduce(optimizer.gradient_norm, world(), {.reduction = Reduction::max}));
+  Program program = compile(g);
+  program.run(sink);
+  EXPECT_EQ(program.records<float>("norm"), program.records<float>("largest"));
+}
+
+// A training in 16 bits, whose update takes two steps.
+TEST_P(DividedVariables, InSixteenBitsWithAccumulation) {
+  const auto trained = [&](const Comm& comm) {
+    Graph g;
+    const Value x = g.feed("x", f32, Mlp::input());
+    std::vector<Variable> parameters;
+    Values values;
+    for (Weight weight : Mlp{}.weights()) {
+      weight.whole = weight.whole.to(weight.divided == Divided::no ? f32 : bf16);
+      values.push_back(cast(g.value(parameters.emplace_back(weight.variable(comm))), f32));
+    }
+    const AdamwOptions of = options({.clip_norm = 0.01, .accumulate = 2});
+    (void)adamw(Mlp::loss(x, values, comm), parameters, of);
+    Program program = compile(g);
+    program.write(x, Tensor::normal({kSteps, Mlp::input()[0], Mlp::input()[1]}, 30));
+    program.run(sink, {.steps = kSteps});
+    program.sync();
+    return std::pair{snapshot(program), program.variables()};
+  };
+  const auto [one, of_one] = trained(one_rank());
+  const auto [mine, of_rank] = trained(world());
+  const Checkpoint joined = reshard(of_all(mine, world()), of_one);
+  for (const char* name : {"w1.adamw.master", "w2.adamw.master", "b2"})
+    EXPECT_LT(farthest(joined.tensors.at(name), one.tensors.at(name)), 1e-4) << name;
+  expect_equal(reshard({&joined, 1}, of_rank), mine);
 }
 
 // The files of all ranks make one process, half of the ranks, and the same ranks go on.

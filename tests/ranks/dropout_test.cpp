@@ -9,6 +9,7 @@
 
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
+#include "ir/graph_data.h"
 #include "program_fixture.h"
 #include "rank_world.h"
 
@@ -210,9 +211,27 @@ TEST_P(TensorParallelDropout, NodesOfRanksDoNotCount) {
        [](const Value& x, const Comm& comm) {
          const Value targets = Graph(x.graph()).constant(Tensor(i32, {1}));
          (void)cross_entropy_parallel(reshape(x, {1, -1}), targets, comm);
+         (void)not_equal(targets, 0);  // a number that the loss has on some ranks
        }},
-      {"a gradient",
-       [](const Value& x, const Comm& comm) { (void)grad(sum(leave_parallel(enter_parallel(x, comm), comm)), {x}); }},
+      {"gradients",
+       [](const Value& x, const Comm& comm) {
+         const Value all[] = {leave_parallel(enter_parallel(x, comm), comm),
+                              all_gather(x, comm),
+                              all_reduce(x, comm, {.reduction = Reduction::max}),
+                              broadcast(x, comm),
+                              all_reduce(x, comm, {.reduction = Reduction::mean, .same_loss = true}),
+                              reduce_scatter(x, comm, {.reduction = Reduction::mean}),
+                              all_to_all(x, comm)};
+         for (const Value& y : all) (void)grad(sum(y), {x});
+       }},
+      {"an optimizer",
+       [](const Value& x, const Comm& comm) {
+         if (x.graph()->current_region > 0) return;  // two optimizers would share their names
+         const Variable w = divided_variable("w", Tensor(f32, {12}), 0, comm), b("b", Tensor({1.0f}));
+         Graph g(x.graph());
+         const Value loss = sum(mul(g.value(w), w)) + sum(g.value(b));
+         (void)sgd(loss, {w, b}, {.gradients = {.clip_norm = 1}});
+       }},
   };
   for (const auto& [name, make] : all) {
     const auto drawn = [&, make = make](const Comm& comm) {

@@ -82,6 +82,24 @@ TEST_P(SameProgram, IsComparedForEachGraph) {
   EXPECT_EQ(problem_with({}), "");
 }
 
+// So may a graph that goes on growing behind a program.
+TEST_P(SameProgram, IsComparedForWhatAGraphGetsLater) {
+  if (world().size() == 1) return;
+  const Variable first("first", Tensor({1.0f})), later("later", Tensor({me() == bad() ? 2.0f : 1.0f}));
+  Graph g;
+  const auto train = [&](const Variable& variable) {
+    const Value gradient = grad(sum(mul(g.value(variable), variable)), {variable})[0];
+    (void)apply(SgdOptions{}, {variable}, average(std::vector{gradient}, world()));
+    Program program = compile(g);
+    return problem_of([&] {
+      program.run(sink);
+      program.sync();
+    });
+  };
+  EXPECT_EQ(train(first), "");
+  EXPECT_TRUE(has(train(later), "begin with different values: of later f32[1], on rank 0 and on rank "));
+}
+
 // Every rank names the first op, or the Variable, that differs, as it is on both ranks.
 TEST_P(SameProgram, OfOneRankAloneIsRefused) {
   if (world().size() == 1) return;
