@@ -146,10 +146,9 @@ constexpr const char* kSameValues =
     "ranks, if the values differ on purpose";
 
 constexpr const char* kSameUndivided =
-    "what an optimizer updates beside parts of divided_variable() is equal on all ranks: call broadcast_variables() "
-    "for "
-    "it before bind() or the first run(), or begin with equal values, from one seed or one checkpoint; give parameters "
-    "that differ on purpose an optimizer of their own";
+    "what an optimizer updates beside parts of divided_variable() is equal on all ranks: begin with equal values, from "
+    "one seed, one checkpoint or broadcast_variables() before bind(); give parameters that differ on purpose an "
+    "optimizer of their own";
 
 // The part of a plan that a group compares.
 struct Part {
