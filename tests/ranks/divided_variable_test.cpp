@@ -64,13 +64,6 @@ struct Training {
   std::optional<Program> program;
 };
 
-double farthest(const Tensor& a, const Tensor& b) {
-  EXPECT_EQ(a.type(), b.type());
-  double most = 0;
-  for (std::int64_t i = 0; i < a.shape().size(); ++i) most = std::max(most, std::abs(a.at(i) - b.at(i)));
-  return most;
-}
-
 class DividedVariables : public OnRanks {
  protected:
   // In all modes, which have equal bits.

@@ -1,6 +1,10 @@
 // Models that are divided among ranks, and built as a whole by one.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +23,14 @@ inline Tensor part_of(const Tensor& whole, Divided divided, const Comm& comm) {
   Eager eager;
   const std::vector<Value> parts = split(eager.tensor(whole), comm.size(), axis_of(divided));
   return Eager::read(parts[static_cast<std::size_t>(comm.rank())]);
+}
+
+// The largest difference between elements.
+inline double farthest(const Tensor& a, const Tensor& b) {
+  EXPECT_EQ(a.type(), b.type());
+  double most = 0;
+  for (std::int64_t i = 0; i < a.shape().size(); ++i) most = std::max(most, std::abs(a.at(i) - b.at(i)));
+  return most;
 }
 
 struct Weight {

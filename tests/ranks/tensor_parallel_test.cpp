@@ -42,13 +42,6 @@ std::vector<Tensor> computed(const DeviceId& device, const Comm& comm, Mode mode
   return result;
 }
 
-double farthest(const Tensor& a, const Tensor& b) {
-  EXPECT_EQ(a.type(), b.type());
-  double most = 0;
-  for (std::int64_t i = 0; i < a.shape().size(); ++i) most = std::max(most, std::abs(a.at(i) - b.at(i)));
-  return most;
-}
-
 class TensorParallel : public OnRanks {
  protected:
   template <class Model>
