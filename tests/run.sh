@@ -220,7 +220,7 @@ add_foreign_environment() {
 
 # The optimized build, in a foreign environment: what is left out or cut short under a sanitizer, and what is quick.
 check_emulated() {
-  local seed tests=(-E '^(api|capture|conformance|cuda_emulator|device|exec|fusion|kernels|train)')
+  local seed tests=(-LE full -E '^(api|capture|conformance|cuda_emulator|device|exec|fusion|kernels|train)')
   [[ -z ${GS_FULL:-} ]] || tests=()
   gs_build emulated || return 1
   for seed in "${seeds[@]}"; do

@@ -116,15 +116,24 @@ double most_different(const std::vector<double>& a, const std::vector<double>& b
   return most;
 }
 
-Result train(const Trained& trained, const DeviceId& device, const Way& way, std::int64_t rows, Mode mode) {
+// The batches of all ranks, [steps, rows, ...] for each feed.
+std::vector<Tensor> batches_of(const Trained& trained) {
+  std::vector<Variable> ignored;
+  const models::Model model = trained.make(world().size() * kRows, sharing_of({one_rank()}, ignored));
+  std::vector<Tensor> batches;
+  for (const auto& feed : model.feeds) batches.push_back(feed.slices(0, kSteps));
+  return batches;
+}
+
+Result train(const Trained& trained, const DeviceId& device, const Way& way, Mode mode,
+             const std::vector<Tensor>& batches) {
   const Comm& comm = way.comm;
   const RandomPart part(comm.rank());
-  std::vector<Variable> parameters, ignored;
-  const models::Model model = trained.make(rows, sharing_of(way, parameters));
-  const models::Model whole = trained.make(rows * comm.size(), sharing_of({one_rank()}, ignored));
+  std::vector<Variable> parameters;
+  const models::Model model = trained.make(batches[0].shape()[1] / comm.size(), sharing_of(way, parameters));
   Program program = compile(model.graph, {.target = device, .seed = 4});
   for (std::size_t i = 0; i < model.feeds.size(); ++i)
-    program.write(model.feeds[i].value, rows_of(whole.feeds[i].slices(0, kSteps), comm.rank(), comm.size()));
+    program.write(model.feeds[i].value, rows_of(batches[i], comm.rank(), comm.size()));
   const std::vector<double> initial = elements_of(parameters);
   program.run(mode, {.steps = kSteps});
   Result result{program.records<double>("loss"), elements_of(parameters)};
@@ -147,13 +156,14 @@ INSTANTIATE_TEST_SUITE_P(Devices, TrainedModels, ::testing::ValuesIn(rank_ways()
 TEST_P(TrainedModels, AreThoseOfOneProcess) {
   const DeviceId device = GetParam().device;
   for (const Trained& trained : trainings()) {
-    const Result one = train(trained, device, {one_rank()}, world().size() * kRows, interactive_serial);
-    const Result first = train(trained, device, {world()}, kRows, interactive_serial);
+    const std::vector<Tensor> batches = batches_of(trained);
+    const Result one = train(trained, device, {one_rank()}, interactive_serial, batches);
+    const Result first = train(trained, device, {world()}, interactive_serial, batches);
     EXPECT_LT(most_different(first.losses, one.losses), 1e-5) << trained.name;
     EXPECT_LT(most_different(first.parameters, one.parameters), 1e-5) << trained.name;
     for (const bool in_shards : {false, true}) {
       for (const Mode mode : modes_of(trained, in_shards)) {
-        const Result other = train(trained, device, {world(), in_shards}, kRows, mode);
+        const Result other = train(trained, device, {world(), in_shards}, mode, batches);
         const std::string what =
             trained.name + ", " + std::string(to_string(mode)) + (in_shards ? ", in shards" : ", averaged");
         EXPECT_EQ(other.losses, first.losses) << what;
