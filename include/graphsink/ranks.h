@@ -212,8 +212,8 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources);
 //
 // Optimizers need nothing else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of
 // parameters that are not divided once, for which the ranks make one exchange in each step. When a program is bound,
-// the ranks compare the values of what its optimizer updates beside parts: parameters that are not divided, the
-// learning rate, the state of both. In a checkpoint each rank saves the parts that it has, and reshard() makes them for
+// the ranks compare the values of what its optimizer updates beside parts: parameters that are not divided, their
+// state, and the learning rate. In a checkpoint each rank saves the parts that it has, and reshard() makes them for
 // another number of ranks. Throws Error where the axis cannot be divided.
 //
 //   Variable w1 = divided_variable("w1", Tensor::kaiming({512, 2048}, 1), 1, comm);  // columns: [512, 2048 / size]

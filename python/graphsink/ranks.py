@@ -52,8 +52,10 @@ def divided_variable(name: str, whole: _types.ArrayLike, axis: int, comm: Comm, 
 
     Parts are contiguous: a matrix that holds queries, keys and values has to be (w, 3, w), divided along axis 2. Optimizers need
     nothing else: a norm, of clip_norm or a loss scale, is that of the gradients of all parts, and of parameters that are not divided
-    once; what an optimizer updates beside parts has equal values on all ranks, which they compare. In a checkpoint each rank saves the parts that it has, and reshard() makes them for another number
-    of ranks. Raises Error where the axis cannot be divided."""
+    once; what an optimizer updates beside parts has equal values on all ranks, which they compare.
+
+    In a checkpoint each rank saves the parts that it has, and reshard() makes them for another number of ranks. Raises Error where
+    the axis cannot be divided."""
     made: _core.Variable = _ranks.divided_variable_of(name, _core.Variable(name, whole, dtype, on), axis, comm)
     return made
 

@@ -57,18 +57,16 @@ class Builder {
   void note_undivided() {
     std::vector<Variable> undivided = result_.variables();
     std::erase_if(undivided, [&](const Variable& state) { return states_of_parts_.contains(state.data().get()); });
-    std::set<std::shared_ptr<const void>> groups;
+    std::vector<std::shared_ptr<const void>> groups;
     for (const Variable& parameter : parameters_) {
       const RankDivision* division = parameter.data()->division.get();
       if (division == nullptr) {
         undivided.push_back(parameter);
-      } else if (groups.insert(division->group).second) {
-        graph_.data()->undivided.push_back({division->group, {}});
+      } else if (std::find(groups.begin(), groups.end(), division->group) == groups.end()) {
+        groups.push_back(division->group);
       }
     }
-    auto& all = graph_.data()->undivided;
-    for (auto each = all.end() - static_cast<std::ptrdiff_t>(groups.size()); each != all.end(); ++each)
-      each->variables = undivided;
+    for (const std::shared_ptr<const void>& group : groups) graph_.data()->undivided.push_back({group, undivided});
   }
 
   void begin() {

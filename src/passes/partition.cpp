@@ -158,8 +158,8 @@ class Numbering {
   std::vector<int> new_ids_;  // by old id
 };
 
-// Whether the island in a body is a launch. One of a single node saves no call. But ranks may have different ops beside
-// a collective of the device, which must be captured on all of them or on none: so it always is.
+// Whether an island in a body becomes a launch. One of a single node would save no call. A collective of the device is
+// a launch also where it stands alone: other ranks may have more ops there, and it is captured on all ranks or on none.
 bool is_worth_a_launch(const Plan& plan, const Island& island) {
   const Task& first = plan.tasks[at(island.tasks[0])];
   return island.tasks.size() > 1 || !first.bodies.empty() || is_exchange(plan, first);

@@ -51,8 +51,8 @@ Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program);
 Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program);
 
 // Emits the form of an op for the group, which may be a collective of one rank alone.
-std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs);
-// A rule for gradients, whose nodes a single rank does not have.
+Value emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs);
+// The rule, for the gradients of a collective: a single rank does not have the nodes that it makes.
 template <Gradient::Rule rule>
 std::vector<Value> on_ranks(const GradArgs& g) {
   GraphData& graph = *g.grads[0].graph();

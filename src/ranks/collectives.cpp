@@ -79,7 +79,7 @@ std::vector<Value> emit_again(const OpDef& op, const GradArgs& g, Reduction redu
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = reduction;
   const OpDef& form = form_of(op, *attrs.group);
-  return emit_on_ranks(form, Arg(g.grads[0], g.where), std::move(attrs));
+  return emit(form, {Arg(g.grads[0], g.where)}, std::move(attrs));
 }
 
 // --- all_reduce
@@ -138,7 +138,7 @@ std::vector<Value> all_reduce_grad(const GradArgs& g) {
   auto attrs = g.attrs.as<CollectiveAttrs>();
   attrs.reduction = Reduction::sum;
   const OpDef& form = form_of(kAllReduce, *attrs.group);
-  const Value count = emit_on_ranks(form, arg(is_largest), std::move(attrs))[0];
+  const Value count = emit(form, {arg(is_largest)}, std::move(attrs))[0];
   return {mul(arg(is_largest), arg(div(arg(total), arg(count))))};
 }
 
@@ -263,7 +263,7 @@ const OpDef& form_of(const OpDef& op, const RankGroup&) { return op; }
 Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
   const auto* value = std::get_if<Value>(&x.content());
   const OpDef& form = form_of(op, *attrs.group);
-  if (attrs.group->size() > 1 || value == nullptr) return emit_on_ranks(form, x, std::move(attrs))[0];
+  if (attrs.group->size() > 1 || value == nullptr) return emit_on_ranks(form, x, std::move(attrs));
   const TensorType type = value->type(x.where());
   const Attrs shared(std::move(attrs));
   InferArgs infer(op.name, std::span(&type, 1), shared, x.where());
@@ -273,11 +273,11 @@ Value collective(const OpDef& op, const Arg& x, CollectiveAttrs attrs) {
 
 }  // namespace
 
-std::vector<Value> emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs) {
+Value emit_on_ranks(const OpDef& form, const Arg& x, CollectiveAttrs attrs) {
   // On one rank, too, an operand that is no Value becomes a node, and so does its collective.
   const bool is_of_ranks = attrs.group->size() > 1 && std::holds_alternative<Value>(x.content());
-  std::vector<Value> made = emit(form, {x}, std::move(attrs));
-  if (is_of_ranks) made[0].graph()->note_rank_nodes(at(made[0].node()));
+  const Value made = emit(form, {x}, std::move(attrs))[0];
+  if (is_of_ranks) made.graph()->note_rank_nodes(at(made.node()));
   return made;
 }
 

@@ -159,7 +159,10 @@ class Resharder {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Tensor* tensor = take(rank, name);
       if (tensor == nullptr) continue;
-      if (first == nullptr) first = tensor, has_first = rank;
+      if (first == nullptr) {
+        first = tensor;
+        has_first = rank;
+      }
       if (!is_equal(*tensor, *first)) fail_as_different(name, has_first, rank);
     }
     return first;

@@ -72,7 +72,7 @@ std::vector<Value> send_receive_grad(const GradArgs& g) {
   const std::vector<int> sources = attrs.sources;
   for (std::size_t i = 0; i < sources.size(); ++i) attrs.sources[i] = target_of(sources, static_cast<int>(i));
   const OpDef& form = form_for(*attrs.group);
-  return emit_on_ranks(form, Arg(g.grads[0], g.where), std::move(attrs));
+  return emit(form, {Arg(g.grads[0], g.where)}, std::move(attrs));
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ Value send_receive(Arg x, const Comm& comm, const std::vector<int>& sources) {
   }
   CollectiveAttrs attrs{comm.group()};
   attrs.sources = sources;
-  return emit_on_ranks(form_for(*comm.group()), x, std::move(attrs))[0];
+  return emit_on_ranks(form_for(*comm.group()), x, std::move(attrs));
 }
 
 }  // namespace graphsink

@@ -103,7 +103,7 @@ std::vector<Value> gradient_of_same_loss(const GradArgs& g) {
 Value enter_parallel(Arg x, const Comm& comm) {
   const auto* value = std::get_if<Value>(&x.content());
   if (comm.size() == 1 && value != nullptr && value->valid()) return *value;
-  return emit_on_ranks(enter_op, x, CollectiveAttrs{comm.group()})[0];
+  return emit_on_ranks(enter_op, x, CollectiveAttrs{comm.group()});
 }
 
 Value leave_parallel(Arg x, const Comm& comm) { return all_reduce(std::move(x), comm, {.same_loss = true}); }

@@ -10,6 +10,7 @@
 #include "graphsink/graphsink.h"
 #include "graphsink/ranks.h"
 #include "ir/graph_data.h"
+#include "parallel_models.h"
 #include "program_fixture.h"
 #include "rank_world.h"
 
@@ -99,12 +100,6 @@ Grid grid_of(const Comm& world) {
   return {world.split(world.rank() / shares), world.split(world.rank() % shares)};
 }
 
-// Part `number` of `parts` along an axis of a matrix.
-Tensor part_of(const Tensor& whole, int axis, std::int64_t number, std::int64_t parts) {
-  Eager eager;
-  return Eager::read(split(eager.tensor(whole), static_cast<int>(parts), axis)[static_cast<std::size_t>(number)]);
-}
-
 constexpr std::int64_t kHidden = 36;  // whose parts on two and three ranks are no multiples of blocks of random numbers
 
 // Two layers twice, whose hidden elements are divided among the ranks of a model. Rows lie along the first axis.
@@ -112,8 +107,7 @@ class DividedMlp {
  public:
   explicit DividedMlp(const Grid& grid) : grid_(grid) {
     const auto weight = [&](const char* name, const Shape& shape, int divided, std::uint64_t seed) {
-      const Tensor whole = Tensor::normal(shape, seed, 0.0f, 0.2f).to(f64);
-      weights.emplace_back(name, part_of(whole, divided, grid.model.rank(), grid.model.size()));
+      weights.push_back(divided_variable(name, Tensor::normal(shape, seed, 0.0f, 0.2f).to(f64), divided, grid.model));
     };
     weight("widen1", {kWidth, kHidden}, 1, 1);
     weight("narrow1", {kHidden, kWidth}, 0, 2);

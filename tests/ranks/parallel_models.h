@@ -17,12 +17,14 @@ namespace graphsink::testing {
 enum class Divided { no, rows, columns };
 inline int axis_of(Divided divided) { return divided == Divided::rows ? 0 : 1; }
 
+// Part `number` of `parts` along an axis.
+inline Tensor part_of(const Tensor& whole, int axis, std::int64_t number, std::int64_t parts) {
+  Eager eager;
+  return Eager::read(split(eager.tensor(whole), static_cast<int>(parts), axis)[static_cast<std::size_t>(number)]);
+}
 // The part of a rank: all of the tensor where it is not divided.
 inline Tensor part_of(const Tensor& whole, Divided divided, const Comm& comm) {
-  if (divided == Divided::no || comm.size() == 1) return whole;
-  Eager eager;
-  const std::vector<Value> parts = split(eager.tensor(whole), comm.size(), axis_of(divided));
-  return Eager::read(parts[static_cast<std::size_t>(comm.rank())]);
+  return divided == Divided::no ? whole : part_of(whole, axis_of(divided), comm.rank(), comm.size());
 }
 
 // The largest difference between elements.
