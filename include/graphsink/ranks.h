@@ -305,13 +305,15 @@ Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> 
 // itself, of a training that divides nothing, counts as one of a single rank. So the training goes on at whatever
 // moment it was killed, if SaveOptions::keep_newest is at least 2 and `in_background` is false: in the background a
 // rank may leave out a file that others have. If a rank could not write its files, which train() logs, the others may
-// have removed those that all had. Throws Error on all ranks where one of them cannot read or write, where they see
-// different files, and where there are files, but none of a step that all have.
+// have removed those that all had. After a kill in the first save, which some ranks have finished and others have not,
+// the training begins anew. Throws Error on all ranks where one of them cannot read or write, where they see different
+// files, and where there are other files, but none of a step that all have.
 std::filesystem::path shard_folder(const std::filesystem::path& folder, const Comm& comm,
                                    std::span<const Variable> variables, Where where = Where::current());
 // The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in the
-// folder given to shard_folder(); empty if there is no such folder, and no file in it. Throws Error where there are
-// files, but none of a step that all ranks have.
+// folder given to shard_folder(); empty if there is no such folder, no file in it, or after a kill in the first save,
+// of which some ranks have a file and others an empty folder. Throws Error where there are other files, but none of a
+// step that all ranks have.
 std::vector<std::filesystem::path> newest_sharded_checkpoint(const std::filesystem::path& folder,
                                                              Where where = Where::current());
 // Writes the values that rank `root` has to the Variables of all ranks, before the first step. Throws Error where a

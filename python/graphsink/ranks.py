@@ -106,9 +106,9 @@ def shard_folder(folder: str | _os.PathLike[str], comm: Comm, variables: _Any) -
 
     All ranks then go on from the newest step that all ranks have saved, with as many ranks as now or another number; newer files in
     this rank's folder are removed. A file in `folder` itself, of a training that divides nothing, counts as that of one rank. Let
-    ranks write with in_background=False and keep_newest of at least 2, so that a step is there that all have.
-    Raises Error on all ranks where one of them cannot read or write, where they see different files, and where there are files,
-    but none of a step that all have."""
+    ranks write with in_background=False and keep_newest of at least 2, so that a step is there that all have. After a kill in the
+    first save, which some ranks have finished and others have not, the training begins anew. Raises Error on all ranks where one
+    of them cannot read or write, where they see different files, and where there are other files, but none of a step that all have."""
     made: _pathlib.Path = _ranks.shard_folder_of(folder, comm, _optim._variables(variables))
     return made
 

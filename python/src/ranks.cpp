@@ -190,8 +190,8 @@ void bind_of_trees(nb::module_& m) {
       },
       nb::arg("folder"),
       "The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in "
-      "the folder given to shard_folder(); empty if there is no file in it. Raises Error where there are files, but "
-      "none of a step that all ranks have.");
+      "the folder given to shard_folder(); empty if there is no file in it, or only those of a first save that a kill "
+      "interrupted. Raises Error where there are other files, but none of a step that all ranks have.");
   m.def(
       "apply_sharded_sgd",
       [](nb::handle gradients, nb::handle groups, const Comm& comm, std::size_t bucket_bytes, bool same_program,

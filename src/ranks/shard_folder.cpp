@@ -58,16 +58,23 @@ std::set<std::string> files_in(const fs::path& folder, const Where& where) {
   return names;
 }
 
-// The newest file that all of so many ranks have; empty if there is none. Notes in `seen` whether one of them has
-// files.
-std::string newest_of_all(const fs::path& folder, int ranks, bool& seen, const Where& where) {
-  std::set<std::string> common = files_in(folder / folder_of(0, ranks), where);
+// The newest file that all of so many ranks have; empty if there is none. Sets `lost` where there are files, and not
+// just those of a first save that a kill interrupted: files of one step, and the empty folder of a rank that has none
+// yet.
+std::string newest_of_all(const fs::path& folder, int ranks, bool& lost, const Where& where) {
+  std::set<std::string> all, common = files_in(folder / folder_of(0, ranks), where);
+  bool begins = false;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::set<std::string> names = files_in(folder / folder_of(rank, ranks), where);
-    seen |= !names.empty();
+    const fs::path its_folder = folder / folder_of(rank, ranks);
+    const std::set<std::string> names = files_in(its_folder, where);
+    std::error_code code;
+    begins |= names.empty() && fs::is_directory(its_folder, code);
+    all.insert(names.begin(), names.end());
     std::erase_if(common, [&](const std::string& name) { return !names.contains(name); });
   }
-  return common.empty() ? "" : *common.rbegin();
+  if (!common.empty()) return *common.rbegin();
+  lost |= all.size() > 1 || (all.size() == 1 && !begins);
+  return "";
 }
 
 // Without the tensors that are the same in the first one: parameters would take memory for each of the ranks.
@@ -109,7 +116,7 @@ void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::spa
 
 std::vector<fs::path> newest_sharded_checkpoint(const fs::path& folder, Where where) {
   std::vector<fs::path> newest;
-  bool seen = false;
+  bool lost = false;
   std::set<int> numbers;
   for (const std::string& name : names_in(folder, where))
     if (const int ranks = ranks_of(name)) numbers.insert(ranks);
@@ -120,13 +127,13 @@ std::vector<fs::path> newest_sharded_checkpoint(const fs::path& folder, Where wh
     newest = {folder / best};
   }
   for (const int ranks : numbers) {
-    const std::string name = newest_of_all(folder, ranks, seen, where);
+    const std::string name = newest_of_all(folder, ranks, lost, where);
     if (name <= best) continue;
     best = name;
     newest.clear();
     for (int rank = 0; rank < ranks; ++rank) newest.push_back(folder / folder_of(rank, ranks) / name);
   }
-  if (newest.empty() && seen)
+  if (newest.empty() && lost)
     throw Error(folder.string(), where, "holds files of ranks, and none is of a step that all of them saved",
                 "set SaveOptions::in_background to false, or keep more files (keep_newest), so that there is one; to "
                 "begin anew, choose another folder",

@@ -127,6 +127,31 @@ TEST_F(ShardFolder, RefusesFilesOfSomeRanksAlone) {
   EXPECT_TRUE(fs::exists(file(1, n + 1, "10")));
 }
 
+// A kill came when the last rank was about to save for the first time, and others had: no step was saved by all.
+TEST_F(ShardFolder, BeginsAnewAfterAKillInTheFirstSave) {
+  const int n = world().size();
+  change([&] {
+    for (int rank = 0; rank < n; ++rank) save(rank, n + 1, "10");
+    fs::create_directories(file(n, n + 1, "10").parent_path());
+    for (int rank = 0; rank < n; ++rank) fs::create_directories(file(rank, n, "10").parent_path());
+    for (int rank = 0; rank < n - 1; ++rank) save(rank, n, "10");
+  });
+  EXPECT_TRUE(newest_sharded_checkpoint(folder_).empty());
+  world().barrier();
+  EXPECT_TRUE(fs::is_empty(prepared()));
+}
+
+// The disk of the last rank was full from the first save on, and the others have gone on. They keep their files.
+TEST_F(ShardFolder, RefusesFilesOfRanksThatWentOnWithoutOne) {
+  const int n = world().size() + 1;
+  change([&] {
+    for (int rank = 0; rank < n - 1; ++rank) save(rank, n, "10"), save(rank, n, "20");
+    fs::create_directories(file(n - 1, n, "10").parent_path());
+  });
+  EXPECT_TRUE(has(problem_of([&] { (void)prepared(); }), "none is of a step that all of them saved"));
+  EXPECT_TRUE(fs::exists(file(0, n, "10")));
+}
+
 // Names that only look like those of train() belong to somebody else.
 TEST_F(ShardFolder, LeavesOtherFilesAlone) {
   const fs::path other = file(world().rank(), world().size(), "10").replace_filename("step-about-things.safetensors");
