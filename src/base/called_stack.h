@@ -15,14 +15,9 @@ class CalledStack {
   CalledStack() = default;
   // `frame`: __builtin_frame_address(0) of the function.
   explicit CalledStack(const void* frame) : frame_(reinterpret_cast<std::uintptr_t>(frame)) {
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
-    void* low = nullptr;
-    std::size_t bytes = 0;
-    const bool is_known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
-    pthread_attr_destroy(&attributes);
-    const auto begin = reinterpret_cast<std::uintptr_t>(low);
-    if (is_known && frame_ >= begin && frame_ - begin < bytes) begin_ = begin;
+    // For the first thread of a process, glibc reads all of /proc/self/maps.
+    thread_local const Stack own = stack_of_this_thread();
+    if (frame_ >= own.begin && frame_ - own.begin < own.bytes) begin_ = own.begin;
   }
 
   // The stack grows towards lower addresses.
@@ -32,6 +27,20 @@ class CalledStack {
   }
 
  private:
+  struct Stack {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;  // 0: not known
+  };
+  static Stack stack_of_this_thread() {
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
+    void* low = nullptr;
+    std::size_t bytes = 0;
+    const bool is_known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
+    pthread_attr_destroy(&attributes);
+    return is_known ? Stack{reinterpret_cast<std::uintptr_t>(low), bytes} : Stack{};
+  }
+
   std::uintptr_t begin_ = 0;  // 0: not known
   std::uintptr_t frame_ = 0;
 };

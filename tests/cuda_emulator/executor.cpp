@@ -163,14 +163,14 @@ void Executor::hand_to_host_thread(Lock& lock, const OpRef& op) {
     host_thread_ = std::thread([this] { host_thread_main(runtime().mutex); });
     std::atexit([] { runtime().executor.stop_host_thread(); });
   }
-  changed_.notify_all();
+  given_.notify_one();
 }
 
 void Executor::host_thread_main(std::mutex& mutex) {
   forbid_cuda_on_this_thread();
   Lock lock(mutex);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || host_op_ != nullptr; });
+    given_.wait(lock, [this] { return stopping_ || host_op_ != nullptr; });
     if (stopping_) return;
     const OpRef op = std::move(host_op_);
     host_op_ = nullptr;
@@ -191,7 +191,7 @@ void Executor::stop_host_thread() {
   {
     Lock lock(runtime().mutex);
     stopping_ = true;
-    changed_.notify_all();
+    given_.notify_one();
   }
   host_thread_.join();
 }

@@ -107,7 +107,8 @@ class Executor {
   Launch* running_launch_ = nullptr;
   OpRef host_op_;
   std::thread host_thread_;
-  std::condition_variable changed_;
+  std::condition_variable given_;    // to the host thread: a function, or the end
+  std::condition_variable changed_;  // an operation has run, or all are cancelled
   std::vector<OpRef> ready_;
   std::unordered_map<Op*, OpRef> live_;
 };
