@@ -14,7 +14,8 @@
 #endif
 
 #ifndef EMU_FIBER_UCONTEXT
-// Saves the registers a call preserves. The return goes by pop and jump: a mispredicted `ret` costs five times more.
+// Saves the registers a call preserves. Processors predict where `ret` leads from the calls before it, which is right
+// here: nearly all fibers are left in one function, and for one reason.
 __asm__(
     ".text\n"
     ".type emu_fiber_swap,@function\n"
@@ -23,8 +24,7 @@ __asm__(
     "  movq %rsp, (%rdi)\n"
     "  movq %rsi, %rsp\n"
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
-    "  popq %rcx\n"
-    "  jmp *%rcx\n"
+    "  ret\n"
     ".size emu_fiber_swap,.-emu_fiber_swap\n");
 extern "C" void emu_fiber_swap(void** save, void* load) __asm__("emu_fiber_swap");
 #endif
