@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks that wait for one that never comes, until their patience ends: what they say then. Four rows of the table run at
+"""Ranks that wait for one that never comes, until their patience ends: what they say then. Six rows of the table run at
 the same time, because their processors are idle.
 
 usage: waits.py TEST_RANKS MPIRUN [MPIRUN_ARGUMENT...]
@@ -53,7 +53,7 @@ def end(process):
     """mpirun ends its ranks when it is told to end; what does not end so is killed."""
     process.terminate()
     try:
-        process.wait(3)  # it takes one
+        process.wait(3)
     except subprocess.TimeoutExpired:
         process.kill()
 
@@ -86,7 +86,7 @@ class Waits(unittest.TestCase):
         rows = {name: row for name, row in ROWS.items() if has_nccl or not row[0].endswith("ByNccl")}
         for test, *_ in rows.values():
             self.assertIn(f"\n{test}.", listed)
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
             outputs = {name: pool.submit(run, *row) for name, row in rows.items()}
         for name, output in outputs.items():
             with self.subTest(row=name):
