@@ -30,6 +30,8 @@ scripts          shellcheck; profiling/results/README.md, the tables
                  up to date; links between files lead somewhere;
                  rules of structure and of comments
                  (tests/structure.py, tests/comments.py)
+tidy             clang-tidy 16: the eight sources of the library that    all of them
+                 changed last
 emulated-asan    every test program on the software CUDA device under    samples and bench; faults at every call;
                  the address sanitizer, and the library and the device   six CPU-hours of fuzzing readers of files;
                  under that for undefined behaviour, seed 1; lines of   two ranks, by MPI and by variables
@@ -179,6 +181,35 @@ check_scripts() {
   gs_logged docs.links docs/links.py || return 1
   gs_logged structure tests/structure.py --check || return 1
   gs_logged comments tests/comments.py
+}
+
+# The sources that changed last, or all of them with --full; the checks are those of .clang-tidy.
+tidied=8
+check_tidy() {
+  local files folder flags=(-std=c++20 -DGRAPHSINK_CUDA -Iinclude -Isrc -I. -isystem /usr/local/cuda/include)
+  if ! command -v clang-tidy-16 >/dev/null || ! gs_has_cuda_headers; then
+    skip clang-tidy 'no clang-tidy 16 (package clang-tidy-16), or no CUDA headers'
+    return
+  fi
+  for folder in $(mpicxx --showme:incdirs 2>/dev/null); do flags+=(-isystem "$folder"); done
+  if [[ -n ${GS_FULL:-} ]]; then
+    mapfile -t files < <(find src -name '*.cpp')
+  else
+    mapfile -t files < <(newest_sources)
+  fi
+  [[ ${#files[@]} -gt 0 ]] || { skip clang-tidy 'this is no clone of git' && return; }
+  printf '%s\n' "${files[@]}" >"$GS_LOGS/tidy.files"
+  gs_logged tidy xargs -a "$GS_LOGS/tidy.files" -P "$(nproc)" -I FILE clang-tidy-16 --quiet FILE -- "${flags[@]}" || return 1
+  gs_say "clang-tidy: ${#files[@]} sources"
+}
+
+newest_sources() {
+  local file count=0
+  while read -r file && [[ $count -lt $tidied ]]; do
+    [[ -f $file ]] || continue
+    echo "$file"
+    count=$((count + 1))
+  done < <(git log -n 200 --pretty=format: --name-only -- 'src/*.cpp' 2>/dev/null | awk 'NF && !seen[$0]++')
 }
 
 # Says how the software device of a built preset keeps the host out of device memory, which its own test proves first.
@@ -481,6 +512,7 @@ check_all() {
   command -v ccache >/dev/null && ccache --zero-stats >/dev/null
   stage formatting 20 check_format
   stage scripts 20 check_scripts
+  stage tidy 60 check_tidy
   sanitized=cpu
   if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
   stage "$sanitized-asan" 850 check_asan "$sanitized-asan"
@@ -559,7 +591,7 @@ case ${1:-} in
     fi
     GS_CMAKE_ARGS+=("-DGRAPHSINK_TEST_TIMEOUT=$timeout")
     gs_require_packages "${GS_BUILD_PACKAGES[@]}" dpkg-dev file libopenmpi-dev openmpi-bin # for what cpack makes, and for ranks
-    for package in ccache clang-format-14 mold shellcheck gcovr locales doxygen; do
+    for package in ccache clang-format-14 clang-tidy-16 mold shellcheck gcovr locales doxygen; do
       (gs_require_packages "$package") || true # where it stays missing, its stage says so, or all takes longer
     done
     # A test with sanitizers has 300 MB, for which this linker takes a third of the time.

@@ -22,7 +22,8 @@ constexpr To convert(From x) {
     return x != From(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     constexpr auto kLowest = static_cast<From>(std::numeric_limits<To>::lowest());
-    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // a power of 2: exact
+    constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
+    constexpr From kEnd = static_cast<From>(kHalf) * 2;  // a power of 2: exact
     if (x != x) return 0;
     if (x <= kLowest) return std::numeric_limits<To>::lowest();
     if (x >= kEnd) return std::numeric_limits<To>::max();
@@ -40,7 +41,8 @@ constexpr bool holds(double x) {
     return x == 0 || x == 1;
   } else if constexpr (std::is_integral_v<To>) {
     constexpr auto kLowest = static_cast<double>(std::numeric_limits<To>::lowest());
-    constexpr double kEnd = static_cast<double>(std::numeric_limits<To>::max() / 2 + 1) * 2;
+    constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
+    constexpr double kEnd = static_cast<double>(kHalf) * 2;
     if (!(x >= kLowest && x < kEnd)) return false;
     return static_cast<double>(static_cast<To>(x)) == x;
   } else {

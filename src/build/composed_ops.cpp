@@ -207,7 +207,7 @@ Value bernoulli(Arg probabilities, Placement placement) {
 Value bernoulli(const Graph& graph, Shape shape, double probability, Placement placement, Where where) {
   if (!(probability >= 0 && probability <= 1))
     throw Error("bernoulli", where, "the probability is " + number_text(probability), "pass one from 0 to 1");
-  Value uniform = random_uniform(graph, DType::f64, std::move(shape), 0, 1, placement, where);
+  Value uniform = random_uniform(graph, DType::f64, shape, 0, 1, placement, where);
   return less(Arg(uniform, where), Arg(probability, where), placement);
 }
 

@@ -19,48 +19,48 @@ namespace graphsink {
 
 struct Backward::LoopGradient {
   LoopGradient(Backward& backward, int id, const Node& node)
-      : b(backward),
-        graph(*backward.graph_),
-        id(id),
-        node(node),
-        body(graph.regions[at(node.bodies[0])]),
-        upstream(backward.grads_[id]),
-        captured(backward.captured_by(node)) {
-    upstream.resize(node.outputs.size());
-    for (std::size_t j = 0; j < body.parameters.size(); ++j)
-      if (b.depends_(body.parameters[j])) active.push_back(j);
-    for (int made : body.nodes) {
-      const Node& maker = graph.nodes[at(made)];
+      : b_(backward),
+        graph_(*backward.graph_),
+        id_(id),
+        node_(node),
+        body_(graph_.regions[at(node.bodies[0])]),
+        upstream_(backward.grads_[id]),
+        captured_(backward.captured_by(node)) {
+    upstream_.resize(node.outputs.size());
+    for (std::size_t j = 0; j < body_.parameters.size(); ++j)
+      if (b_.depends_(body_.parameters[j])) active_.push_back(j);
+    for (int made : body_.nodes) {
+      const Node& maker = graph_.nodes[at(made)];
       if (!maker.op->traits.costly) continue;
-      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive.push_back(with_sum({made, k}));
+      for (int k = 0; k < static_cast<int>(maker.outputs.size()); ++k) expensive_.push_back(with_sum({made, k}));
     }
   }
 
   void run() {
     std::vector<Arg> init;
-    for (std::size_t j : active) init.push_back(arg(upstream[j].valid() ? upstream[j] : b.zeros_like(output(j))));
-    for (ValueRef v : captured.values) init.push_back(arg(wide(b.zeros_like(graph.value(v)))));
+    for (std::size_t j : active_) init.push_back(arg(upstream_[j].valid() ? upstream_[j] : b_.zeros_like(output(j))));
+    for (ValueRef v : captured_.values) init.push_back(arg(wide(b_.zeros_like(graph_.value(v)))));
     std::vector<Stacked> of_slices, of_products;
     const Values result = loop_back(init, [&](const Values& sums, const Value& iteration) {
       return go_back(sums, iteration, of_slices, of_products);
     });
     std::size_t i = 0;
-    for (std::size_t j : active) {
-      if (b.depends_(node.inputs[j])) b.accumulate(node.inputs[j], result[i]);
+    for (std::size_t j : active_) {
+      if (b_.depends_(node_.inputs[j])) b_.accumulate(node_.inputs[j], result[i]);
       ++i;
     }
-    for (ValueRef v : captured.values) b.accumulate(v, as(graph.type(v).dtype, result[i++]));
+    for (ValueRef v : captured_.values) b_.accumulate(v, as(graph_.type(v).dtype, result[i++]));
     for (std::size_t k = 0; k < of_slices.size(); ++k) {
-      const ValueRef stack = graph.nodes[at(captured.slices[k])].inputs[0];
-      b.accumulate(stack, graph.value(stacked_output(graph, result[0].node(), of_slices[k])));
+      const ValueRef stack = graph_.nodes[at(captured_.slices[k])].inputs[0];
+      b_.accumulate(stack, graph_.value(stacked_output(graph_, result[0].node(), of_slices[k])));
     }
     for (std::size_t k = 0; k < of_products.size(); ++k)
-      add_product(captured.products[k], graph.value(stacked_output(graph, result[0].node(), of_products[k])));
+      add_product(captured_.products[k], graph_.value(stacked_output(graph_, result[0].node(), of_products[k])));
   }
 
  private:
-  Arg arg(const Value& v) const { return {v, node.where}; }
-  Value output(std::size_t j) { return graph.value({id, static_cast<int>(j)}); }
+  Arg arg(const Value& v) const { return {v, node_.where}; }
+  Value output(std::size_t j) { return graph_.value({id_, static_cast<int>(j)}); }
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
   Value as(DType dtype, const Value& v) const { return v.dtype() == dtype ? v : cast(arg(v), dtype); }
   // Sums over the iterations are made of f32 where the gradients have 16 bits, and are rounded once, at the end.
@@ -87,57 +87,57 @@ struct Backward::LoopGradient {
   // The node of the body that alone uses the value, if it is a sum of the value's type; else -1.
   int only_adder(ValueRef value) const {
     int user = -1, uses = 0;
-    for (int id : body.nodes) {
-      const Node& reader = graph.nodes[at(id)];
+    for (int id : body_.nodes) {
+      const Node& reader = graph_.nodes[at(id)];
       const auto count = std::count(reader.inputs.begin(), reader.inputs.end(), value);
       if (count > 0) user = id;
       uses += static_cast<int>(count) + (reader.bodies.empty() ? 0 : 2);  // bodies in the body may use it, too
     }
-    uses += static_cast<int>(std::count(body.results.begin(), body.results.end(), value));
+    uses += static_cast<int>(std::count(body_.results.begin(), body_.results.end(), value));
     if (uses != 1 || user < 0) return -1;  // that it is stacked does not count: a gradient may have asked for that
-    const Node& sum = graph.nodes[at(user)];
+    const Node& sum = graph_.nodes[at(user)];
     const Scalar scalar = sum.op->elements.scalar;
     const bool is_sum = scalar == Scalar::add || scalar == Scalar::subtract;
-    return is_sum && sum.outputs[0] == graph.type(value) ? user : -1;
+    return is_sum && sum.outputs[0] == graph_.type(value) ? user : -1;
   }
 
   // A loop over the iterations from the last to the first. The number of the iteration is a part of its state, the last
   // one, which counts down.
   Values loop_back(std::vector<Arg> init, const std::function<Values(const Values&, const Value&)>& go_back) {
     auto number = [&](std::int64_t n) {
-      return Graph(graph.shared_from_this()).constant(Tensor::scalar(static_cast<std::int32_t>(n)), node.where);
+      return Graph(graph_.shared_from_this()).constant(Tensor::scalar(static_cast<std::int32_t>(n)), node_.where);
     };
-    const Value count = body.runs_to_limit ? number(body.limit) : output(body.parameters.size() - 1);
-    init.push_back(arg(body.runs_to_limit ? number(body.limit - 1) : sub(arg(count), Arg(1, node.where))));
+    const Value count = body_.runs_to_limit ? number(body_.limit) : output(body_.parameters.size() - 1);
+    init.push_back(arg(body_.runs_to_limit ? number(body_.limit - 1) : sub(arg(count), Arg(1, node_.where))));
     auto step = [&](const Values& state) {
       const Value& iteration = state[state.size() - 2];  // before the loop's own counter
       Values next = go_back({state.begin(), state.end() - 2}, iteration);
-      next.push_back(sub(arg(iteration), Arg(1, node.where)));
+      next.push_back(sub(arg(iteration), Arg(1, node_.where)));
       return next;
     };
-    if (body.runs_to_limit) return fixed_loop("grad", graph, init, step, body.limit, node.where);
+    if (body_.runs_to_limit) return fixed_loop("grad", graph_, init, step, body_.limit, node_.where);
     auto goes_on = [&](const Values& state) { return less(arg(state.back()), arg(count)); };
-    return counted_loop("grad", graph, init, goes_on, step, body.limit, node.where);
+    return counted_loop("grad", graph_, init, goes_on, step, body_.limit, node_.where);
   }
 
   // The gradient of the matrix in a product, from those of the product in all iterations.
   void add_product(int id_of_product, const Value& of_product) {
-    const Node product = graph.nodes[at(id_of_product)];  // a copy: the graph grows
-    const ValueRef rows = stacked_output(graph, id, {product.inputs[0], body.counter.now});
-    const Value inputs[] = {graph.value(rows), graph.value(product.inputs[1])};
+    const Node product = graph_.nodes[at(id_of_product)];  // a copy: the graph grows
+    const ValueRef rows = stacked_output(graph_, id_, {product.inputs[0], body_.counter.now});
+    const Value inputs[] = {graph_.value(rows), graph_.value(product.inputs[1])};
     const bool needed[] = {false, true};
-    b.accumulate(product.inputs[1], b.gradients_of(id_of_product, product, inputs, {}, {&of_product, 1}, needed)[1]);
+    b_.accumulate(product.inputs[1], b_.gradients_of(id_of_product, product, inputs, {}, {&of_product, 1}, needed)[1]);
   }
 
   // The state that the iteration began with.
   std::vector<ValueRef> state_at(const Value& iteration) {
     std::vector<ValueRef> state;
-    for (ValueRef parameter : body.parameters) {
-      if (parameter == body.counter.now) {
+    for (ValueRef parameter : body_.parameters) {
+      if (parameter == body_.counter.now) {
         state.push_back(ref(iteration));
       } else {
-        const ValueRef stack = stacked_output(graph, id, {parameter, body.counter.now});
-        state.push_back(ref(slice(graph.value(stack), iteration)));
+        const ValueRef stack = stacked_output(graph_, id_, {parameter, body_.counter.now});
+        state.push_back(ref(slice(graph_.value(stack), iteration)));
       }
     }
     return state;
@@ -146,28 +146,29 @@ struct Backward::LoopGradient {
   // The expensive values of the iteration, and sums; what of these is not used then is not kept.
   std::vector<Expensive> kept_at(const Value& iteration) {
     auto kept_of = [&](ValueRef value) {
-      const ValueRef kept = ref(slice(graph.value(stacked_output(graph, id, {value, body.counter.now})), iteration));
-      const Node& maker = graph.nodes[at(value.node)];
-      graph.nodes[at(kept.node)].composition = maker.composition;
-      graph.nodes[at(kept.node)].is_inside = maker.is_inside;
+      const ValueRef kept =
+          ref(slice(graph_.value(stacked_output(graph_, id_, {value, body_.counter.now})), iteration));
+      const Node& maker = graph_.nodes[at(value.node)];
+      graph_.nodes[at(kept.node)].composition = maker.composition;
+      graph_.nodes[at(kept.node)].is_inside = maker.is_inside;
       return kept;
     };
     std::vector<Expensive> kept;
-    for (const auto& [value, sum, adder] : expensive)
+    for (const auto& [value, sum, adder] : expensive_)
       kept.push_back({kept_of(value), adder >= 0 ? kept_of(sum) : ValueRef{}, adder});
     return kept;
   }
 
   // Whether a node from `first` on other than `except`, or a body from `first_region` on, reads the value.
   bool is_read(ValueRef value, int first, std::size_t first_region, int except) const {
-    for (int n = first; n < static_cast<int>(graph.nodes.size()); ++n) {
-      const Node& reader = graph.nodes[at(n)];
+    for (int n = first; n < static_cast<int>(graph_.nodes.size()); ++n) {
+      const Node& reader = graph_.nodes[at(n)];
       for (std::size_t i = 0; n != except && i < reader.inputs.size(); ++i)
         if (reader.inputs[i] == value && reads(reader, i)) return true;
       if (reader.op == &parameter_op && reader.attrs.as<ParameterAttrs>().initial == value) return true;
     }
-    for (std::size_t r = first_region; r < graph.regions.size(); ++r) {
-      const Region& region = graph.regions[r];
+    for (std::size_t r = first_region; r < graph_.regions.size(); ++r) {
+      const Region& region = graph_.regions[r];
       if (std::find(region.results.begin(), region.results.end(), value) != region.results.end()) return true;
       for (const Stacked& stacked : region.stacked)
         if (stacked.value == value) return true;
@@ -179,15 +180,15 @@ struct Backward::LoopGradient {
   // that nothing uses then are not computed.
   void replace(ValueRef value, ValueRef other, int first, std::size_t first_region) {
     auto replace_in = [&](std::vector<ValueRef>& values) { std::replace(values.begin(), values.end(), value, other); };
-    for (std::size_t n = at(first); n < graph.nodes.size(); ++n) {
-      Node& user = graph.nodes[n];
+    for (std::size_t n = at(first); n < graph_.nodes.size(); ++n) {
+      Node& user = graph_.nodes[n];
       replace_in(user.inputs);
       if (user.op != &parameter_op || user.attrs.as<ParameterAttrs>().initial != value) continue;
       user.attrs = ParameterAttrs{user.attrs.as<ParameterAttrs>().type, other};
     }
-    for (std::size_t r = first_region; r < graph.regions.size(); ++r) {
-      replace_in(graph.regions[r].results);
-      for (Stacked& stacked : graph.regions[r].stacked)
+    for (std::size_t r = first_region; r < graph_.regions.size(); ++r) {
+      replace_in(graph_.regions[r].results);
+      for (Stacked& stacked : graph_.regions[r].stacked)
         if (stacked.value == value) stacked.value = other;
     }
   }
@@ -197,34 +198,35 @@ struct Backward::LoopGradient {
                  std::vector<Stacked>& of_products) {
     const std::vector<ValueRef> state = state_at(iteration);
     const std::vector<Expensive> kept = kept_at(iteration);
-    const int first = static_cast<int>(graph.nodes.size());
-    const std::size_t first_region = graph.regions.size();
-    const BodyCopy copy_of(graph, node.bodies[0], b.where_, state);
+    const int first = static_cast<int>(graph_.nodes.size());
+    const std::size_t first_region = graph_.regions.size();
+    const BodyCopy copy_of(graph_, node_.bodies[0], b_.where_, state);
     std::vector<ValueRef> values, targets;
     std::vector<Value> of_values;
-    for (std::size_t i = 0; i < active.size(); ++i) {
-      values.push_back(copy_of(body.results[active[i]]));
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      values.push_back(copy_of(body_.results[active_[i]]));
       of_values.push_back(sums[i]);
-      targets.push_back(state[active[i]]);
+      targets.push_back(state[active_[i]]);
     }
-    for (std::size_t k = 0; k < body.stacked.size(); ++k) {
-      const Value& of_stack = upstream[body.parameters.size() + k];
+    for (std::size_t k = 0; k < body_.stacked.size(); ++k) {
+      const Value& of_stack = upstream_[body_.parameters.size() + k];
       if (!of_stack.valid()) continue;
-      values.push_back(copy_of(body.stacked[k].value));
-      of_values.push_back(slice(of_stack, graph.value(copy_of(body.stacked[k].place))));
+      values.push_back(copy_of(body_.stacked[k].value));
+      of_values.push_back(slice(of_stack, graph_.value(copy_of(body_.stacked[k].place))));
     }
-    targets.insert(targets.end(), captured.values.begin(), captured.values.end());
-    for (int made : captured.slices) targets.push_back(copy_of({made, 0}));
-    for (int made : captured.products) targets.push_back(copy_of({made, 0}));
-    Values gradients = Backward(b.graph_, targets, b.where_).run_body(values, of_values, first);
-    auto stacked = gradients.begin() + static_cast<std::ptrdiff_t>(active.size() + captured.values.size());
-    for (int made : captured.slices) of_slices.push_back({ref(*stacked++), copy_of(graph.nodes[at(made)].inputs[1])});
-    for (std::size_t k = 0; k < captured.products.size(); ++k) of_products.push_back({ref(*stacked++), ref(iteration)});
+    targets.insert(targets.end(), captured_.values.begin(), captured_.values.end());
+    for (int made : captured_.slices) targets.push_back(copy_of({made, 0}));
+    for (int made : captured_.products) targets.push_back(copy_of({made, 0}));
+    Values gradients = Backward(b_.graph_, targets, b_.where_).run_body(values, of_values, first);
+    auto stacked = gradients.begin() + static_cast<std::ptrdiff_t>(active_.size() + captured_.values.size());
+    for (int made : captured_.slices) of_slices.push_back({ref(*stacked++), copy_of(graph_.nodes[at(made)].inputs[1])});
+    for (std::size_t k = 0; k < captured_.products.size(); ++k)
+      of_products.push_back({ref(*stacked++), ref(iteration)});
     gradients.resize(sums.size());
-    for (std::size_t i = active.size(); i < gradients.size(); ++i)
+    for (std::size_t i = active_.size(); i < gradients.size(); ++i)
       gradients[i] = add(arg(sums[i]), arg(wide(gradients[i])));
     for (std::size_t i = 0; i < kept.size(); ++i) {
-      const auto& [value, sum, adder] = expensive[i];
+      const auto& [value, sum, adder] = expensive_[i];
       // Gradients of sums read no summand, but that of the op that computes the value may read it.
       const bool keeps_sum = adder >= 0 && !is_read(copy_of(value), first, first_region, copy_of({adder, 0}).node);
       replace(copy_of(keeps_sum ? sum : value), keeps_sum ? kept[i].sum : kept[i].value, first, first_region);
@@ -232,15 +234,15 @@ struct Backward::LoopGradient {
     return gradients;
   }
 
-  Backward& b;
-  GraphData& graph;
-  int id;
-  const Node& node;
-  const Region body;            // a copy: the graph grows
-  std::vector<Value> upstream;  // gradients of the outputs; invalid: none
-  const Captured captured;
-  std::vector<std::size_t> active;   // numbers of the states through which gradients flow
-  std::vector<Expensive> expensive;  // kept, not computed again
+  Backward& b_;
+  GraphData& graph_;
+  int id_;
+  const Node& node_;
+  const Region body_;            // a copy: the graph grows
+  std::vector<Value> upstream_;  // gradients of the outputs; invalid: none
+  const Captured captured_;
+  std::vector<std::size_t> active_;   // numbers of the states through which gradients flow
+  std::vector<Expensive> expensive_;  // kept, not computed again
 };
 
 void Backward::step_loop(int id, const Node& node) {

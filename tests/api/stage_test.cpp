@@ -111,24 +111,25 @@ TEST_P(OnDevice, TheHostCopiesNoStagedSlice) {
 
 // The memory of slices that are dropped, on whatever thread, or written, is used again.
 TEST_P(OnDevice, MemoryIsUsedAgain) {
+  constexpr int kSteps = 400;
   Sums sums;
   Program p = compile(sums.g);
   p.write(sums.x, filled(1, 0));
   p.run();
   for (int round = 0; round < 4; ++round) {
-    StagedSlices dropped = p.stage(sums.x, 1000), kept = p.stage(sums.x, 1000);
+    StagedSlices dropped = p.stage(sums.x, kSteps), kept = p.stage(sums.x, kSteps);
     fill(kept, 1);
     std::thread([slices = std::move(dropped)] { fill(slices, 2); }).join();
     p.write(std::move(kept));
-    p.run(sink, {.steps = 1000});
+    p.run(sink, {.steps = kSteps});
     p.sync();
   }
   const Counters before = p.counters();
-  for (int round = 0; round < 20; ++round) {
-    StagedSlices dropped = p.stage(sums.x, 1000), kept = p.stage(sums.x, 1000);
+  for (int round = 0; round < 8; ++round) {
+    StagedSlices dropped = p.stage(sums.x, kSteps), kept = p.stage(sums.x, kSteps);
     fill(kept, 1);
     p.write(std::move(kept));
-    p.run(sink, {.steps = 1000});
+    p.run(sink, {.steps = kSteps});
     p.sync();
   }
   EXPECT_EQ(p.counters().host_bytes, before.host_bytes);

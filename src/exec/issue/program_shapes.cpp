@@ -18,10 +18,10 @@ std::vector<Mode> candidates(const Plan& plan) {
 
 }  // namespace
 
-ShapeEntry::ShapeEntry(std::size_t number_, std::shared_ptr<const Plan> plan,
+ShapeEntry::ShapeEntry(std::size_t its_number, std::shared_ptr<const Plan> plan,
                        std::shared_ptr<const PreparedNodes> nodes, const Addresses& addresses, Devices devices,
                        bool begins_interactive, Captures& spares_of_program)
-    : number(number_),
+    : number(its_number),
       bound(std::move(plan), std::move(nodes), addresses, devices),
       spares(spares_of_program),
       chooser(candidates(bound.plan()), begins_interactive),
