@@ -512,7 +512,7 @@ check_all() {
   command -v ccache >/dev/null && ccache --zero-stats >/dev/null
   stage formatting 20 check_format
   stage scripts 20 check_scripts
-  stage tidy 60 check_tidy
+  stage tidy 40 check_tidy
   sanitized=cpu
   if gs_has_cuda_headers; then sanitized=emulated; fi # which has the CPU device too
   stage "$sanitized-asan" 850 check_asan "$sanitized-asan"

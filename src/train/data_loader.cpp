@@ -59,7 +59,7 @@ class Loader::Impl final : private Receiver {
       // Throws Error unless it is a feed of the program.
       (void)program_.stage(feed, 1, slice_of(part.type.shape, batch_size_, where), where);
       feeds_.push_back(std::move(feed));
-      parts.push_back(std::move(part));
+      parts.push_back(part);
     }
     require(options.prepare || parts.size() == source->fields().size(),
             std::to_string(parts.size()) + " feeds for " + std::to_string(source->fields().size()) +
