@@ -306,8 +306,9 @@ Checkpoint reshard(std::span<const Checkpoint> ranks, std::span<const Variable> 
 // moment it was killed, if SaveOptions::keep_newest is at least 2 and `in_background` is false: in the background a
 // rank may leave out a file that others have. If a rank could not write its files, which train() logs, the others may
 // have removed those that all had. After a kill in the first save, which some ranks have finished and others have not,
-// the training begins anew. Throws Error on all ranks where one of them cannot read or write, where they see different
-// files, and where there are other files, but none of a step that all have.
+// the training begins anew, and each rank logs a warning with the file that it removes. Throws Error on all ranks where
+// one of them cannot read or write, where they see different files, and where there are other files, but none of a step
+// that all have.
 std::filesystem::path shard_folder(const std::filesystem::path& folder, const Comm& comm,
                                    std::span<const Variable> variables, Where where = Where::current());
 // The files of the newest step that all ranks of a training have saved, in the order of the ranks, as they lie in the

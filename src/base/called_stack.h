@@ -15,7 +15,7 @@ class CalledStack {
   CalledStack() = default;
   // `frame`: __builtin_frame_address(0) of the function.
   explicit CalledStack(const void* frame) : frame_(reinterpret_cast<std::uintptr_t>(frame)) {
-    // For the first thread of a process, glibc reads all of /proc/self/maps.
+    // Looked up once: for the first thread of a process, glibc reads all of /proc/self/maps.
     thread_local const Stack own = stack_of_this_thread();
     if (frame_ >= own.begin && frame_ - own.begin < own.bytes) begin_ = own.begin;
   }

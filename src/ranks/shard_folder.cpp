@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/log.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/ranks.h"
 #include "ranks/rank_group.h"
@@ -103,8 +104,13 @@ void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::spa
     throw Error(mine.string(), where, "the folder cannot be made: " + code.message(),
                 "check the permissions of what it lies in", ErrorCode::io);
   const std::string name = newest.empty() ? "" : newest[0].filename().string();
-  for (const std::string& file : files_in(mine, where))
-    if (file > name) remove_checkpoint(mine / file, where);
+  for (const std::string& file : files_in(mine, where)) {
+    if (file <= name) continue;
+    if (newest.empty())
+      Log().warn(
+          {"shard_folder: begins anew, and removes ", (mine / file).string(), ": not all ranks have saved that step"});
+    remove_checkpoint(mine / file, where);
+  }
   if (newest.empty()) return;
   const fs::path file = mine / name;
   // A file that cannot be read has to be found here: train() would go on from an older one, and the others would not.

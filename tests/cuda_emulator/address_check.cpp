@@ -53,7 +53,7 @@ const char* refuse_arguments(Runtime& r, const KernelWork& kernel) {
     for (std::size_t at = 0; at + sizeof(void*) <= argument.size(); at += sizeof(void*)) {
       void* address = nullptr;
       std::memcpy(&address, argument.data() + at, sizeof address);
-      if (address == nullptr) continue;  // most words of a table
+      if (address == nullptr) continue;  // as in the unused places of a table of operands
       if (const char* why = refuse_address(r, address, kernel.device); why != nullptr) return why;
     }
   }

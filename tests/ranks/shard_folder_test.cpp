@@ -138,7 +138,10 @@ TEST_F(ShardFolder, BeginsAnewAfterAKillInTheFirstSave) {
   });
   EXPECT_TRUE(newest_sharded_checkpoint(folder_).empty());
   world().barrier();
+  ::testing::internal::CaptureStdout();
   EXPECT_TRUE(fs::is_empty(prepared()));
+  const bool has_told = has(::testing::internal::GetCapturedStdout(), "begins anew, and removes " + folder_.string());
+  EXPECT_EQ(has_told, world().rank() < n - 1);
 }
 
 // The disk of the last rank was full from the first save on, and the others have gone on. They keep their files.
