@@ -6,11 +6,13 @@
 #include <string_view>
 
 #include "graphsink/log.h"
+#include "graphsink/version.h"
 
 namespace graphsink {
 
 // A handle: copies log to the same place and keep it alive. May be used by any thread.
-class Log {
+// It is visible outside of the shared library, because graphsink_ranks, a library of its own, logs with it.
+class GRAPHSINK_PUBLIC Log {
  public:
   Log() = default;  // logs to spdlog's default logger; messages begin with "graphsink: "
   // Logs to `function`, or to spdlog's default logger if it is empty.
