@@ -45,14 +45,15 @@ class Places {
     is_known_[at(id)] = true;
   }
 
-  // Nodes that compute the same as an earlier one are not in the plan: that one is.
+  // Nodes that compute the same as an earlier one are not in the plan: that one is, unless it only views its operand.
+  // Nor are copies, which are the same as their operands.
   void choose_for_same_nodes() {
-    std::vector<int> first(graph_.nodes.size());
-    auto operand = [&](ValueRef v) { return ValueRef{first[at(v.node)], v.output}; };
+    std::vector<ValueRef> first(graph_.nodes.size());  // what output 0 is the same as
+    auto operand = [&](ValueRef v) { return ValueRef{first[at(v.node)].node, first[at(v.node)].output + v.output}; };
     for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
       const Node& node = graph_.nodes[id];
-      auto is_same = [&](int other_id) {
-        const Node& other = graph_.nodes[at(other_id)];
+      auto is_same = [&](std::size_t other_id) {
+        const Node& other = graph_.nodes[other_id];
         bool is_equal = other.op == node.op && other.region == node.region && other.placement == node.placement &&
                         other.attrs == node.attrs && other.inputs.size() == node.inputs.size();
         for (std::size_t i = 0; is_equal && i < node.inputs.size(); ++i) {
@@ -62,11 +63,18 @@ class Places {
         }
         return is_equal;
       };
-      first[id] = 0;
-      while (first[id] < static_cast<int>(id) && (is_known_[id] || !is_known_[at(first[id])] || !is_same(first[id])))
-        ++first[id];
-      on_host_[id] = on_host_[at(first[id])];
-      is_known_[id] = is_known_[at(first[id])];
+      first[id] = {static_cast<int>(id), 0};
+      if (is_known_[id]) continue;
+      if (node.op->traits.copies_same_type && graph_.type(node.inputs[0]) == node.outputs[0]) {
+        first[id] = operand(node.inputs[0]);
+        continue;
+      }
+      for (std::size_t other = id; other-- > 0;) {
+        const bool is_better = first[id].node == static_cast<int>(id) || is_known_[other];
+        if (is_better && is_same(other)) first[id] = {static_cast<int>(other), 0};
+      }
+      on_host_[id] = on_host_[at(first[id].node)];
+      is_known_[id] = is_known_[at(first[id].node)];
     }
   }
 
