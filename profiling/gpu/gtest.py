@@ -193,7 +193,7 @@ class SuiteRun:
                 for name in batch.names:
                     self.found[f"{batch.program}:{name}"] = {"outcome": "not run"}
             session.say(f"{suite.name}: {sum(map(len, lists.values()))} tests in {len(batches)} batches: " +
-                        ", ".join(f"{program} {len(names)}" for program, names in lists.items()))
+                        ", ".join(f"{program} {len(names)}" for program, names in lists.items() if names))
             waiting = {pool.submit(self.run_batch, batch): batch for batch in batches}
             try:
                 for future in concurrent.futures.as_completed(waiting):
