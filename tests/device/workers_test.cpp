@@ -90,7 +90,7 @@ TEST_P(WorkersOf, HaveNoThreadsAfterAWhileAndGetNewOnes) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (threads() > before && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(threads(), before);
+    EXPECT_LE(threads(), before);  // those of the test before may just have ended
   }
 }
 

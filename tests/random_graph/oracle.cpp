@@ -9,78 +9,15 @@
 #include "base/at.h"
 #include "base/flush_denormals.h"
 #include "graphsink/grad.h"
-#include "ir/fused.h"
 #include "ir/graph_data.h"
 #include "ir/plan.h"
 #include "kernels/movement/nonzero.h"
 #include "kernels/optim/optimizer_ops.h"
+#include "places.h"
 #include "run_op.h"
 
 namespace graphsink::testing {
 namespace {
-
-// Where the nodes of a graph run in a plan, which holds only some of them.
-class Places {
- public:
-  Places(const GraphData& graph, const Plan& plan)
-      : graph_(graph), on_host_(graph.nodes.size()), is_known_(graph.nodes.size()) {
-    for (const PlanNode& node : plan.nodes) {
-      runs(node.graph_node, node.on_host);
-      if (const auto* group = node.attrs.get_if<FusedAttrs>())
-        for (const FusedOp& member : group->ops) runs(member.graph_node, node.on_host);
-    }
-    choose_for_same_nodes();
-    // Another node that is not in the plan became part of the first one that uses it.
-    for (std::size_t user = graph.nodes.size(); user-- > 0;)
-      for (ValueRef v : graph.nodes[user].inputs)
-        if (!is_known_[at(v.node)]) on_host_[at(v.node)] = on_host_[user];
-  }
-
-  bool on_host(int node) const { return on_host_[at(node)]; }
-
- private:
-  void runs(int id, bool on_host) {
-    if (id < 0) return;
-    on_host_[at(id)] = on_host;
-    is_known_[at(id)] = true;
-  }
-
-  // Nodes that compute the same as an earlier one are not in the plan: that one is, unless it only views its operand.
-  // Nor are copies, which are the same as their operands.
-  void choose_for_same_nodes() {
-    std::vector<ValueRef> first(graph_.nodes.size());  // what output 0 is the same as
-    auto operand = [&](ValueRef v) { return ValueRef{first[at(v.node)].node, first[at(v.node)].output + v.output}; };
-    for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
-      const Node& node = graph_.nodes[id];
-      auto is_same = [&](std::size_t other_id) {
-        const Node& other = graph_.nodes[other_id];
-        bool is_equal = other.op == node.op && other.region == node.region && other.placement == node.placement &&
-                        other.attrs == node.attrs && other.inputs.size() == node.inputs.size();
-        for (std::size_t i = 0; is_equal && i < node.inputs.size(); ++i) {
-          bool is_only_type = access_of(*node.op, i, node.inputs.size()) == Access::shape_only;
-          is_equal = operand(other.inputs[i]) == operand(node.inputs[i]) ||
-                     (is_only_type && graph_.type(other.inputs[i]) == graph_.type(node.inputs[i]));
-        }
-        return is_equal;
-      };
-      first[id] = {static_cast<int>(id), 0};
-      if (is_known_[id]) continue;
-      if (node.op->traits.copies_same_type && graph_.type(node.inputs[0]) == node.outputs[0]) {
-        first[id] = operand(node.inputs[0]);
-        continue;
-      }
-      for (std::size_t other = id; other-- > 0;) {
-        const bool is_better = first[id].node == static_cast<int>(id) || is_known_[other];
-        if (is_better && is_same(other)) first[id] = {static_cast<int>(other), 0};
-      }
-      on_host_[id] = on_host_[at(first[id].node)];
-      is_known_[id] = is_known_[at(first[id].node)];
-    }
-  }
-
-  const GraphData& graph_;
-  std::vector<bool> on_host_, is_known_;
-};
 
 // One element of a parameter, as the header of the optimizers says, in the float type S.
 template <class S>
@@ -123,6 +60,19 @@ struct Formula {
   }
 };
 
+// A result of a branch or a loop is a value of its own, although it has the bits of one that the body was given: a
+// gradient for it is none for that one.
+void copy_bytes(const CpuArgs& a) { std::memcpy(a.out<std::byte>(0), a.in<std::byte>(0), a.out_type(0).bytes()); }
+const OpDef same_op{.name = "same",
+                    .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                    .bodies = {copy_bytes},
+                    .grad = [](const GradArgs& a) { return std::vector<Value>{a.grads[0]}; }};
+Values of_its_own(const Values& values) {
+  Values made;
+  for (const Value& value : values) made.push_back(emit(same_op, {value})[0]);
+  return made;
+}
+
 struct StepFailed {
   std::string text;
 };
@@ -160,26 +110,26 @@ class Oracle : public Calls {
   void assign(int state, const Value& value) override { assigned_[state] = value; }
 
   Value if_(const Value& predicate, const Body& then_body, const Body& else_body) override {
-    return holds(predicate) ? within(kBody, then_body)[0] : within(kBody - 1, else_body)[0];
+    return of_its_own(holds(predicate) ? within(kBody, then_body) : within(kBody - 1, else_body))[0];
   }
   Value switch_(const Value& index, const std::vector<Body>& bodies) override {
     const auto number = static_cast<std::int64_t>(computed(index).at(0));
     if (number < 0 || number >= static_cast<std::int64_t>(bodies.size()))
       throw StepFailed{to_string(StepError::body, number)};
     const auto chosen = static_cast<int>(number);
-    return within(kBody - chosen, bodies.at(at(chosen)))[0];
+    return of_its_own(within(kBody - chosen, bodies.at(at(chosen))))[0];
   }
 
   Values while_(const Values& init, const Condition& condition, const Step& body,
                 const WhileOptions& options) override {
-    Values state = init;
+    Values state = of_its_own(init);
     const int front = built_.notes.fronts.at(path_);
     bool goes_on = within(front, [&] { return holds(condition(state)); });
     loops_.insert(loops_.begin(), 0);
     for (; goes_on; ++loops_[0]) {
       if (options.max_iterations != 0 && loops_[0] == options.max_iterations)
         throw StepFailed{to_string(StepError::iterations, options.max_iterations)};
-      state = within(kBody, [&] { return body(state); });
+      state = of_its_own(within(kBody, [&] { return body(state); }));
       goes_on = within(kInBody, [&] { return holds(condition(state)); });
     }
     loops_.erase(loops_.begin());
@@ -187,7 +137,7 @@ class Oracle : public Calls {
   }
 
   Scan scan(const Values& init, const Values& inputs, const Slice& body) override {
-    Scan result{init, {}};
+    Scan result{of_its_own(init), {}};
     std::vector<std::vector<Arg>> kept;
     loops_.insert(loops_.begin(), 0);
     for (; loops_[0] < inputs[0].shape()[0]; ++loops_[0]) {
@@ -198,7 +148,7 @@ class Oracle : public Calls {
         slices.push_back(reshape(slice(input, {loops_[0]}, {loops_[0] + 1}), shape));
       }
       Scan next = within(kBody, [&] { return body(result.state, slices); });
-      result.state = std::move(next.state);
+      result.state = of_its_own(next.state);
       kept.resize(next.outputs.size());
       for (std::size_t i = 0; i < kept.size(); ++i) kept[i].emplace_back(next.outputs[i]);
     }
