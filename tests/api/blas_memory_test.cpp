@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string>
 
 #include "graphsink/graphsink.h"
 #include "messages.h"
@@ -14,10 +15,10 @@ namespace graphsink::testing::blas_memory_test {
 namespace {
 
 std::size_t mapped_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t pages = 0;
-  file >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::ifstream file("/proc/self/status");
+  for (std::string name, rest; file >> name; std::getline(file, rest))
+    if (std::size_t kib = 0; name == "VmSize:" && file >> kib) return kib * 1024;
+  return 0;
 }
 
 void multiply() {
