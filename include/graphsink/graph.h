@@ -266,7 +266,7 @@ class Graph {
 
   // @{
   // Adds an input: data given by Program::write(), the same for every step of a run. Dimensions that are open in
-  // `shape` are open here, too. Throws Error for a negative size.
+  // `shape` are open here, too. Throws Error for a negative size, and for the name of another input or feed.
   Value input(std::string name, DType dtype, std::initializer_list<Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, std::span<const Dim> dims, Where where = Where::current());
   Value input(std::string name, DType dtype, const Shape& shape, Where where = Where::current());

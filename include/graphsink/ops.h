@@ -43,7 +43,8 @@ Value maximum(Arg a, Arg b, Placement placement = {});  // the larger operand; o
 // a to the power of b, on floats.
 Value pow(Arg a, Arg b, Placement placement = {});
 // Limits x to the range [low, high], element-wise, for all dtypes of add and u8. A NaN stays a NaN. The gradient passes
-// where low <= x <= high. Throws Error if low > high, or if the dtype cannot hold a bound; bounds may be infinite.
+// where low <= x <= high, and at a NaN. Throws Error if low > high, or if the dtype cannot hold a bound; bounds may be
+// infinite.
 Value clamp(Arg x, double low, double high, Placement placement = {});
 
 // Element-wise functions of floats; neg also takes i32 and i64. The gradients of abs and relu at 0 are 0, and that of
@@ -139,8 +140,8 @@ struct VarOptions {
   double correction = 0;   // 0 as in NumPy, or 1 for the unbiased estimate of PyTorch
 };
 // The variance of floats over axes as in sum: the sum of squared deviations divided by n - correction, where n is the
-// number of elements. Throws Error unless
-// correction < n; if an axis is open, n is not known, and n = correction gives NaN.
+// number of elements. Throws Error for a correction other than 0 unless correction < n; if an axis is open, n is not
+// known, and n = correction gives NaN. With a correction of 0, no elements give NaN, as in mean().
 Value var(Arg x, Axes axes = {}, VarOptions options = {}, Placement placement = {});
 // The product over axes as in sum, of floats (computed in f64 and rounded once) or of i32 and i64, which wrap around.
 // The product of no elements is 1. A second derivative makes n * n elements of n that are multiplied along an axis.

@@ -60,8 +60,8 @@ struct LoadedGraph {
 // such as the seed, and which device runs it.
 //
 // Throws Error as write_checkpoint() does; for a graph with an op that is neither built-in nor in `ops`; where a body
-// of a loop or branch is still under construction, or was left by an exception; for two inputs of one name; and for a
-// graph whose JSON and names have more than 100 MB, which no safetensors file can hold: about half a million nodes.
+// of a loop or branch is still under construction, or was left by an exception; and for a graph whose JSON and names
+// have more than 100 MB, which no safetensors file can hold: about half a million nodes.
 void write_graph(const std::filesystem::path& path, const Graph& graph, const WriteGraphOptions& options = {},
                  Where where = Where::current());
 

@@ -112,7 +112,8 @@ void infer_top_k(InferArgs& a) {
   int axis = axis_from_front(a, attrs.axis, shape.rank());
   if (attrs.k < 1 || attrs.k > kMost)
     a.fail("k is " + std::to_string(attrs.k), "choose from 1 to " + std::to_string(kMost) + " elements");
-  if (attrs.k > shape[axis]) a.fail("k is more than the axis has elements, " + std::to_string(attrs.k), "choose fewer");
+  if (attrs.k > shape[axis])
+    a.fail("k is " + std::to_string(attrs.k) + ", and the axis has fewer elements", "choose fewer");
   if (shape[axis] > std::numeric_limits<std::int32_t>::max())
     a.fail("the axis is too long for indices of i32", "split() it");
   shape[axis] = attrs.k;

@@ -5,6 +5,12 @@
 #include "base/at.h"
 
 namespace graphsink {
+namespace {
+
+// scan() makes a while_, too.
+std::string control_name(const Region& body) { return body.op == &while_op ? "loop" : std::string(body.op->name); }
+
+}  // namespace
 
 int GraphData::add_node(Node node) {
   int id = static_cast<int>(nodes.size());
@@ -28,13 +34,13 @@ std::string GraphData::describe(ValueRef v) const {
 std::string GraphData::describe_body(int region) const {
   const Region& body = regions[at(region)];
   const std::string place = to_string(body.where);
-  return "the body of the " + std::string(body.op->name) + (place.empty() ? "" : " at " + place);
+  return "the body of the " + control_name(body) + (place.empty() ? "" : " at " + place);
 }
 
 void GraphData::refuse_inside(ValueRef v, std::string_view op, const Where& where) const {
   int region = nodes[at(v.node)].region;
   const Region& body = regions[at(region)];
-  std::string control(body.op->name);
+  const std::string control = control_name(body);
   throw Error(std::string(op), where,
               describe(v) + " is in a body of the " + control + " at " + to_string(body.where) +
                   " and has no value outside of it",

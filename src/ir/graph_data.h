@@ -216,6 +216,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   std::vector<NamedValue> records;
   std::vector<NamedValue> stops;  // conditions of stop_when(), without names
   std::vector<NamedValue> outputs;
+  std::map<std::string, Where> input_names;  // names of inputs and feeds, with the places where these were made
   std::map<std::pair<std::uint64_t, DType>, ValueRef> numbers;  // constants made from numbers, by their bits
   ValueRef random_state{};                                      // the only node of its op
 
@@ -253,7 +254,7 @@ struct GraphData : std::enable_shared_from_this<GraphData> {
   bool is_within(int region, int outer) const;
   // "mul at train.cpp:12": the node that makes the value.
   std::string describe(ValueRef v) const;
-  // "the body of the while_ at train.cpp:12".
+  // "the body of the loop at train.cpp:12".
   std::string describe_body(int region) const;
   // Returns the value, which `op` uses at `where`. Throws Error unless it is a Value of this graph that was made in the
   // body under construction or in one around it; other Values have no memory there.

@@ -1,8 +1,10 @@
 // Nodes that stand for memory: inputs, constants, Variables, and what a step and a loop know of themselves.
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/at.h"
+#include "base/printable.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -66,6 +68,13 @@ void mark_open_dimensions(GraphData& graph, Node& node) {
   for (std::size_t k = 0; k < graph.trials(); ++k) node.trials.push_back({in_trial(graph, attrs, k)});
 }
 
+// The name by which a user gives data to a source. Inputs that hold a size have none.
+std::optional<std::string> name_of_input(const OpDef& op, const Attrs& attrs) {
+  if (&op != &input_op && &op != &feed_op) return {};
+  const auto& input = attrs.as<InputAttrs>();
+  return input.size_of >= 0 || input.is_result_size ? std::nullopt : std::optional(input.name);
+}
+
 }  // namespace
 
 const OpDef input_op{.name = "input", .infer = infer_input};
@@ -77,6 +86,10 @@ const OpDef random_state_op{.name = "random_state", .infer = infer_random_state}
 const OpDef parameter_op{.name = "parameter", .infer = infer_parameter};
 
 Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
+  const std::optional<std::string> name = name_of_input(op, attrs);
+  if (const auto used = name ? graph.input_names.find(*name) : graph.input_names.end(); used != graph.input_names.end())
+    throw Error(std::string(op.name), where, "the name \"" + shortened(*name) + "\" was used at " + to_string(used->second),
+                "choose another name");
   InferArgs infer(op.name, {}, attrs, where);
   infer_outputs(op, infer);
   Node node;
@@ -90,6 +103,7 @@ Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& wh
   int saved = std::exchange(graph.current_region, region);
   int id = graph.add_node(std::move(node));
   graph.current_region = saved;
+  if (name) graph.input_names.emplace(*name, where);
   return graph.value({id, 0});
 }
 

@@ -1,7 +1,6 @@
 #include "program_file/graph_writer.h"
 
 #include <bit>
-#include <set>
 #include <vector>
 
 #include "base/at.h"
@@ -103,16 +102,6 @@ class FormWriter {
       if (!has_node[region])
         refuse(graph_.describe_body(static_cast<int>(region)) + " was left by an exception",
                "build the graph anew, without what threw it");
-    std::set<std::string_view> names;
-    for (const Node& node : graph_.nodes) {
-      if (node.op != &input_op && node.op != &feed_op) continue;
-      const auto& attrs = node.attrs.as<InputAttrs>();
-      const bool is_asked_for = attrs.size_of < 0 && !attrs.is_result_size;
-      if (is_asked_for && !names.insert(attrs.name).second)
-        refuse("two inputs are named \"" + shortened(attrs.name) + "\", at " + to_string(node.where) +
-                   " and before it, and who loads the graph asks for them by name",
-               "give each a name of its own");
-    }
   }
 
   void name_tensors() {

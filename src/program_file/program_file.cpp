@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/printable.h"
 #include "graphsink/checkpoint.h"
 #include "program_file/graph_form.h"
 #include "program_file/graph_reader.h"
@@ -14,20 +13,15 @@ namespace {
 
 // Finds the inputs and feeds as Graph::input() and Graph::feed() returned them: not the sizes that the program itself
 // writes.
-void find_inputs(LoadedGraph& loaded, const std::string& file, const Where& where) {
+void find_inputs(LoadedGraph& loaded) {
   GraphData& graph = *loaded.graph.data();
   for (std::size_t id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.op != &input_op && node.op != &feed_op) continue;
     const auto& attrs = node.attrs.as<InputAttrs>();
     if (attrs.size_of >= 0 || attrs.is_result_size) continue;
-    const bool is_taken = loaded.inputs.contains(attrs.name) || loaded.feeds.contains(attrs.name);
     auto& to = node.op == &feed_op ? loaded.feeds : loaded.inputs;
     to.emplace(attrs.name, graph.value({static_cast<int>(id), 0}));
-    if (is_taken) {
-      throw Error(file, where, "graph: two inputs are named \"" + shortened(attrs.name) + "\"",
-                  "write the graph with another name for one of them", ErrorCode::io);
-    }
   }
 }
 
@@ -75,7 +69,7 @@ LoadedGraph read_graph(const std::filesystem::path& path, const ReadGraphOptions
     loaded.graph = Graph(GraphReader(JsonField(json, file, where), ops, checkpoint).read());
   }
   GraphData& graph = *loaded.graph.data();
-  find_inputs(loaded, file, where);
+  find_inputs(loaded);
   for (const NamedValue& record : graph.records) loaded.records.emplace(record.name, graph.value(record.value));
   for (const NamedValue& output : graph.outputs) loaded.outputs.emplace(output.name, graph.value(output.value));
   for (const VariableUse& use : graph.variables) loaded.variables.push_back(use.variable);

@@ -337,7 +337,7 @@ TEST(OptimizersInBodies, SayWhatTheyCannot) {
          adamw(g.value(w) * x, {w});
          loop(x, [&] { sgd(x * x, {w}); });
        }},
-      {{"the body of the while_ at optimizer_in_body_test.cpp", "recomputes its iterations", "recompute"},
+      {{"the body of the loop at optimizer_in_body_test.cpp", "recomputes its iterations", "recompute"},
        [&](Graph& g, const Variable& w, const Value& x) {
          loop(x, [&] { sgd(g.value(w) * x, {w}); }, {.max_iterations = 9, .recompute = true});
        }},

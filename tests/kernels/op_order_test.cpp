@@ -215,7 +215,7 @@ TEST(OrderRefusals, NameTheOpAndTheProblem) {
            {"min", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { min(flag); }},
            {"top_k", "k is 0", [](const Value& v) { top_k(v, 0); }},
            {"top_k", "k is 1025", [](const Value& v) { top_k(v, 1025); }},
-           {"top_k", "k is more than the axis has elements, 4: f32[2, 3]", [](const Value& v) { top_k(v, 4); }},
+           {"top_k", "k is 4, and the axis has fewer elements: f32[2, 3]", [](const Value& v) { top_k(v, 4); }},
            {"top_k", "there is no axis 2", [](const Value& v) { top_k(v, 1, 2); }},
            {"top_k", "takes f32, f64, f16, bf16, i32, i64, u8: bool", [&](const Value&) { top_k(flag, 1); }},
            {"cumsum", "there is no axis 2", [](const Value& v) { cumsum(v, 2); }},

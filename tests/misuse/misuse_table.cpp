@@ -409,6 +409,13 @@ std::span<const Row> misuses() {
             graph().record("r", sum(x()));
             graph().record("r", sum(x()));
           }},
+      Row{"InputNameTwice",
+          "feed",
+          {"\"twice\"", "was used at misuse_table.cpp:", "another name"},
+          [] {
+            graph().input("twice", f32, {2});
+            graph().feed("twice", f32, {3});
+          }},
       Row{"OutputNameTwice",
           "output",
           {"\"y\"", "was used at misuse_table.cpp:", "another name"},
@@ -790,7 +797,7 @@ std::span<const Row> misuses() {
           }},
       Row{"OptimizerInALoopThatRecomputes",
           "sgd",
-          {"updates parameters in the body of the while_ at misuse_table.cpp:", "recompute"},
+          {"updates parameters in the body of the loop at misuse_table.cpp:", "recompute"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; },
@@ -919,7 +926,7 @@ std::span<const Row> misuses() {
           }},
       Row{"StateOfALoopUsedAfterIt",
           "relu",
-          {"parameter at misuse_table.cpp:", "while_ at misuse_table.cpp:"},
+          {"parameter at misuse_table.cpp:", "loop at misuse_table.cpp:"},
           [] {
             while_(
                 {x()}, [](Value s) { return sum(s) < 3.0; }, [](Value s) { return keep(s) * 2.0; });

@@ -171,6 +171,9 @@ TEST_F(HostileGraph, Sources) {
   expect_node_refused("input", ".attrs.dims[0].bucket", "expected a rule for sizes",
                       [](json& n) { n["attrs"]["dims"][0]["bucket"] = "multiples of 0"; });
   expect_node_refused("input", ".attrs", "says of no input", [](json& n) { n["attrs"]["is_result_size"] = true; });
+  expect_refused(
+      "feed: the name \"" + form_["nodes"][node("input")]["attrs"]["name"].get<std::string>() + "\" was used",
+      [&](json& g) { g["nodes"][node("feed")]["attrs"]["name"] = g["nodes"][node("input")]["attrs"]["name"]; });
   expect_node_refused("input", "", "input: ", [](json& n) {
     for (int i = 0; i < 10; ++i) n["attrs"]["dims"].push_back(n["attrs"]["dims"][1]);
   });

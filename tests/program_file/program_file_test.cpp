@@ -460,14 +460,6 @@ TEST(ProgramFileNames, OfDevicesAreAtLeast0) {
   EXPECT_EQ(through_file(g).graph.data()->nodes.back().placement, on_device(3));
 }
 
-TEST(ProgramFileNames, OfInputsMustDiffer) {
-  Graph g;
-  g.input("x", f32, {2});
-  g.feed("x", f32, {2});
-  const TemporaryDirectory directory;
-  EXPECT_HAS(refusal([&] { write_graph(directory / "graph", g); }), "two inputs are named \"x\"");
-}
-
 TEST(ProgramFileNames, AFileIsACheckpoint) {
   Graph g;
   Variable w("w", Tensor({1.0f, 2.0f}));
