@@ -132,6 +132,9 @@ struct TrainOptions {
   // A file to which a line of JSON is appended for each step of which the number is a multiple of log_every:
   // {"step":10,"loss":0.5}, and for each evaluation: {"steps":100,"evaluation":{"accuracy":0.9}}. Empty: none. A
   // training that goes on from a file appends, so that steps behind that file may be there twice: the last ones count.
+  // Numbers that JSON does not have are the strings "nan", "inf" and "-inf". Lines come some at once, and whole: what
+  // others read ends with a line, unless the disk is full. If a kill has left the last line without its end, the next
+  // training removes that line.
   std::filesystem::path log_file{};
   std::int64_t log_every = 1;  // number of steps from one line to the next, at least 1
   // Where the progress is shown, on a terminal as a line that changes, otherwise as a line for each tenth of the way,

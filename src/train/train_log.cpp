@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
+#include <new>
+#include <string_view>
 #include <system_error>
 
 #include "base/json_writer.h"
@@ -14,7 +15,8 @@
 namespace graphsink {
 namespace {
 
-constexpr int kBar = 20;  // characters
+constexpr int kBar = 20;                          // characters
+constexpr std::string_view kFirst = R"({"step)";  // with what all lines of metrics begin
 
 std::string bar(std::int64_t done, std::int64_t all) {
   const auto full = static_cast<std::size_t>(kBar * done / all);
@@ -50,12 +52,19 @@ TrainLog::TrainLog(const TrainOptions& options, std::int64_t first, std::int64_t
       log_(log),
       is_terminal_(options.progress != nullptr && isatty(fileno(options.progress)) != 0) {
   if (options.log_file.empty()) return;
-  errno = 0;
-  file_.reset(std::fopen(options.log_file.c_str(), "a"));
-  if (!file_) {
-    throw Error(options.log_file.string(), where,
-                "cannot be opened for lines of metrics: " + std::generic_category().message(errno),
+  try {
+    file_.emplace(options.log_file, kFirst);
+  } catch (const std::system_error& e) {
+    throw Error(options.log_file.string(), where, "cannot be opened for lines of metrics: " + e.code().message(),
                 "check TrainOptions::log_file and the permissions of its folder", ErrorCode::io);
+  }
+}
+
+TrainLog::~TrainLog() {
+  try {
+    flush();
+  } catch (const std::bad_alloc&) {
+    // There is no memory to tell of lines that are lost.
   }
 }
 
@@ -123,19 +132,16 @@ void TrainLog::end() {
   if (std::exchange(is_line_open_, false)) std::fputc('\n', options_.progress);
 }
 
-void TrainLog::write(const std::string& json) {
-  errno = 0;
-  if (std::fputs((json + "\n").c_str(), file_.get()) < 0) give_up();
-}
+void TrainLog::write(const std::string& json) { check(file_->append(json)); }
 
 void TrainLog::flush() {
-  errno = 0;
-  if (file_ && std::fflush(file_.get()) != 0) give_up();
+  if (file_) check(file_->flush());
 }
 
-void TrainLog::give_up() {
-  const std::string reason = std::generic_category().message(errno);
-  log_.warn({options_.log_file.string(), " takes no more lines of metrics, and some are lost: ", reason});
+void TrainLog::check(int code) {
+  if (code == 0) return;
+  log_.warn({options_.log_file.string(),
+             " takes no more lines of metrics, and some are lost: ", std::generic_category().message(code)});
   file_.reset();
 }
 

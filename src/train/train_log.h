@@ -4,12 +4,13 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/log.h"
 #include "graphsink/train.h"
+#include "train/line_file.h"
 
 namespace graphsink {
 
@@ -18,6 +19,9 @@ class TrainLog {
   // `options` must outlive this. The training begins at step `first` and ends at step `last`; 0: nobody knows when.
   // Throws Error if the file cannot be opened.
   TrainLog(const TrainOptions& options, std::int64_t first, std::int64_t last, const Log& log, const Where& where);
+  ~TrainLog();  // flush()
+  TrainLog(const TrainLog&) = delete;
+  TrainLog& operator=(const TrainLog&) = delete;
 
   // Step number `step` was committed with these values of the records.
   void step(std::int64_t step, std::span<const double> values);
@@ -32,17 +36,14 @@ class TrainLog {
   void end();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   void write(const std::string& json);
-  void give_up();  // the file takes no more lines
+  void check(int code);  // of an error, or 0: the file takes no more lines after one
   void show(std::int64_t steps);
 
   const TrainOptions& options_;
   const std::int64_t first_, last_;
   const Log log_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::optional<LineFile> file_;
   const bool is_terminal_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point shown_at_{};

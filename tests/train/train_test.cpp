@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "graphsink/graphsink.h"
@@ -450,6 +451,71 @@ TEST_P(OnDevice, WritesLinesOfMetricsAndProgress) {
   EXPECT_TRUE(contains(progress[0], "/20  step ")) << progress[0];
   EXPECT_TRUE(contains(progress[0], " steps/s")) << progress[0];
   EXPECT_TRUE(contains(progress.back(), "ended at step 20: all steps are done")) << progress.back();
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Others that read while it trains, as one that goes on after a kill, see whole lines.
+TEST_P(OnDevice, LinesOfMetricsAreWhole) {
+  const TemporaryDirectory directory;
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}});
+  TrainOptions options = quiet({.steps = 800, .steps_per_launch = 400, .records = {"step", "loss"}});
+  options.log_file = directory / "metrics";
+  std::set<std::size_t> sizes;
+  options.on_step = [&](const StepValues&) {
+    const std::string text = text_of(options.log_file);
+    sizes.insert(text.size());
+    EXPECT_TRUE(text.empty() || text.ends_with("}\n")) << text.substr(text.rfind('\n') + 1);
+  };
+  train(p, loader, options);
+  EXPECT_GT(sizes.size(), 2u);  // some lines were written before the last step
+  EXPECT_EQ(lines_of(options.log_file).size(), 800u);
+}
+
+TEST_P(OnDevice, AppendsBehindALineThatAKillHasTorn) {
+  const TemporaryDirectory directory;
+  const std::string whole = R"({"step":6,"step":6})", line = R"({"step":0,"step":0})", long_line(9000, 'x');
+  const struct {
+    std::string before, after;
+  } rows[] = {
+      {"", ""},
+      {whole + "\n", whole + "\n"},
+      {whole + "\n{\"step\":7,\"st", whole + "\n"},
+      {whole + "\n{", whole + "\n"},
+      {R"({"steps":10,"eval)", ""},
+      {R"({"step)" + long_line, ""},
+      {whole + "\n" + R"({"step)" + long_line, whole + "\n"},
+      {whole + "\nof another", whole + "\nof another\n"},  // no line of metrics: nothing is removed
+  };
+  for (const auto& row : rows) {
+    Fit fit;
+    Program p = compile(fit.g);
+    Loader loader(p, numbers(), order(), {{"x", fit.x}});
+    TrainOptions options = quiet({.steps = 1, .records = {"step"}});
+    options.log_file = directory / "metrics";
+    std::ofstream(options.log_file) << row.before;
+    train(p, loader, options);
+    EXPECT_EQ(text_of(options.log_file), row.after + line + "\n");
+  }
+}
+
+// A device takes no lines, and is not asked for its last one.
+TEST_P(OnDevice, AFullLogIsToldOf) {
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}});
+  TrainOptions options = quiet({.steps = 3, .records = {"step"}});
+  std::string told;
+  options.log = [&](LogLevel, std::string_view message) { told += message; };
+  options.log_file = "/dev/full";
+  EXPECT_EQ(train(p, loader, options).steps, 3);
+  EXPECT_TRUE(contains(told, "/dev/full takes no more lines of metrics")) << told;
 }
 
 TEST_P(OnDevice, RefusesWhatDoesNotFit) {
