@@ -51,7 +51,8 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
 // step ("step"), where the loader is ("loader.epoch", "loader.batch"), and what was evaluated at that step
 // ("metric.<name>").
 struct SaveOptions {
-  // Where files "step-000000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved.
+  // Where files "step-000000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved. A
+  // relative one is that of the folder in which the process is when train() begins.
   std::filesystem::path folder{};
   std::int64_t every = 0;  // steps from one to the next; 0: at the end only
   // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric
@@ -170,7 +171,7 @@ struct TrainResult {
   std::int64_t launches = 0;          // launches of this training
   std::int64_t steps_per_launch = 0;  // given, or found by measurement
   Metrics evaluation{};               // the last one
-  std::filesystem::path saved{};      // the last file; empty: there is none
+  std::filesystem::path saved{};      // absolute path of the last file; empty: there is none
   std::int64_t saves = 0;             // files that were written
   std::int64_t skipped_saves = 0;     // files that were left out, because the one before was still being written
 };

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/absolute_path.h"
 #include "graphsink/images.h"
 #include "images/image_reader.h"
 
@@ -65,7 +66,7 @@ std::vector<FolderImage> find_images(const std::filesystem::path& folder, const 
     const std::filesystem::path of_class = folder / classes[label];
     for (const std::string& name : names_in(of_class, where, is_image)) {
       const std::filesystem::path path = of_class / name;
-      images.push_back({path, DataFile(path, where).stamp(), static_cast<std::int32_t>(label)});
+      images.push_back({absolute_path(path), DataFile(path, where).stamp(), static_cast<std::int32_t>(label)});
     }
   }
   return images;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/absolute_path.h"
 #include "graphsink/images.h"
 #include "images/image_reader.h"
 #include "images/tar_index.h"
@@ -131,7 +132,7 @@ std::shared_ptr<const Source> tar_source(const std::vector<std::filesystem::path
     if (samples.size() == before) {
       shard.origin().refuse("expected samples, seen none", "write KEY.png or KEY.jpg, and KEY.cls, for each sample");
     }
-    shards.push_back({path, shard.stamp()});
+    shards.push_back({absolute_path(path), shard.stamp()});
   }
   if (reader.needs_first()) {
     const TarSample& first = samples[0];

@@ -6,6 +6,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/absolute_path.h"
 #include "base/number_text.h"
 
 namespace graphsink {
@@ -49,6 +50,12 @@ bool is_reserved(const std::string& name) {
          group == "train.";
 }
 
+// The process may go to another folder meanwhile.
+SaveOptions with_absolute_folder(SaveOptions options) {
+  options.folder = absolute_path(options.folder);
+  return options;
+}
+
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -76,7 +83,7 @@ fs::path newest_checkpoint(const fs::path& folder) {
 Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log,
              const Where& where)
     : program_(program),
-      options_(options),
+      options_(with_absolute_folder(options)),
       batches_(batches),
       log_function_(log),
       log_(log),

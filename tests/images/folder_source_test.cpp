@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "image_files.h"
+#include "working_directory.h"
 
 namespace graphsink::folder_source_test {
 namespace {
@@ -119,6 +120,14 @@ TEST_F(FolderSourceTest, AFileThatWasChangedOrHasGoneIsAnError) {
   expect_words(refusal_of([&] { sample_of(*images, 1); }), {"dog/b.png", "cannot open: " + reason(ENOENT)});
   fs::remove_all(directory_ / "dog");
   expect_words(refusal_of([&] { sample_of(*images, 0); }), {"dog/a.png", "cannot open"});
+}
+
+TEST_F(FolderSourceTest, TheProcessMayGoToAnotherFolder) {
+  write("data/0/a.png", image('a'));
+  const WorkingDirectory before(directory_.path());
+  const auto images = image_folder_source("data", {.is_scaled = false});
+  fs::current_path("data");
+  EXPECT_EQ(sample_of(*images, 0)[0], "aaaa");
 }
 
 TEST_F(FolderSourceTest, AnyThreadReadsAnySample) {

@@ -7,6 +7,7 @@
 
 #include "image_files.h"
 #include "images/tar_index.h"
+#include "working_directory.h"
 
 namespace graphsink::tar_source_test {
 namespace {
@@ -195,6 +196,14 @@ TEST_F(TarSourceTest, AShardThatChangesWhileItIsIndexedIsAnError) {
   } catch (const Error& error) {
     expect_words(error.what(), {"x.tar", "is truncated: expected", "remedy"});
   }
+}
+
+TEST_F(TarSourceTest, TheProcessMayGoToAnotherFolder) {
+  const fs::path shard = write("x.tar", tar_file(kTwo));
+  const WorkingDirectory before(shard.parent_path());
+  const auto source = tar_source({"x.tar"}, {.is_scaled = false});
+  fs::current_path("/");
+  EXPECT_EQ(summary(*source), "a7 b0 ");
 }
 
 TEST_F(TarSourceTest, AShardThatWasChangedOrHasGoneIsAnError) {

@@ -24,6 +24,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 #include "temporary_directory.h"
+#include "working_directory.h"
 
 namespace {
 
@@ -369,6 +370,22 @@ TEST_P(OnDevice, LargeFilesAreDivided) {
   EXPECT_GE(files.size(), 4u);
   for (const std::string& file : files) EXPECT_EQ(file.find(name_of(20)), 0u) << file;
   EXPECT_EQ(train_to_end(GetParam(), options), expected) << "read again";
+}
+
+TEST_P(OnDevice, TheProcessMayGoToAnotherFolder) {
+  const TemporaryDirectory directory;
+  const WorkingDirectory before(directory.path());
+  std::filesystem::create_directory("other");
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", fit.x}});
+  TrainOptions options = options_of("run", false);
+  options.save.every = 20;
+  options.log_file = "metrics";
+  options.actions.push_back({30, [&](std::int64_t) { std::filesystem::current_path(directory / "other"); }});
+  EXPECT_EQ(train(p, loader, options).saved, std::filesystem::canonical(directory.path()) / "run" / name_of(60));
+  EXPECT_EQ(files_in(directory / "run"), (std::vector<std::string>{name_of(20), name_of(40), name_of(60)}));
+  EXPECT_TRUE(files_in(directory / "other").empty());
 }
 
 TEST_P(OnDevice, AFolderThatVanishesIsToldOf) {
