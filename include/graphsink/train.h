@@ -117,7 +117,7 @@ struct TrainOptions {
   std::int64_t steps_per_launch = 0;
   std::chrono::milliseconds longest_launch{100};  // for steps_per_launch = 0; above 0
 
-  // Records of the program that are scalars: what on_step gets, and what `log` and the progress show.
+  // Records of the program that are scalars, each once: what on_step gets, and what `log` and the progress show.
   std::vector<std::string> records{};
   // With `records` only. Called for each step in order, once it was committed, by the thread that trains; later steps
   // may be running. A call on the program in it may wait for them, and throw what has failed in them: let it pass.

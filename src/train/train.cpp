@@ -59,6 +59,10 @@ void check(const TrainOptions& options, const Where& where) {
   require(!options.on_step || !options.records.empty(),
           "on_step would not be told of steps, because nothing is recorded",
           "name records of scalars in TrainOptions::records", where);
+  for (auto name = options.records.begin(); name != options.records.end(); ++name) {
+    require(std::find(options.records.begin(), name, *name) == name,
+            "TrainOptions::records has \"" + *name + "\" twice", "name each record once", where);
+  }
   for (const StepAction& action : options.actions) {
     require(action.every >= 1 && action.act,
             "an action is empty, or comes every " + std::to_string(action.every) + " steps",

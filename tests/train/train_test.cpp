@@ -544,6 +544,7 @@ TEST_P(OnDevice, RefusesWhatDoesNotFit) {
       {refused({.steps = 1, .longest_launch = std::chrono::milliseconds(0)}), "longest_launch"},
       {refused({.steps = 1, .records = {"no"}}), "\"no\""},
       {refused({.steps = 1, .records = {"x"}}), "\"x\" has recorded 4 numbers in 1 steps"},
+      {refused({.steps = 1, .records = {"loss", "step", "loss"}}), "TrainOptions::records has \"loss\" twice"},
       {refused({.steps = 1, .actions = {{0, [](std::int64_t) {}}}}), "every 0 steps"},
       {refused({.steps = 1, .actions = {{1, {}}}}), "an action is empty"},
       {refused({.steps = 1, .on_step = [](const StepValues&) {}}), "on_step would not be told"},
