@@ -55,8 +55,8 @@ Source::Source(std::int64_t size, std::vector<Field> fields, Where where) : size
   auto refuse = [&](const std::string& problem, const std::string& remedy) {
     throw Error("Source", where, problem, remedy);
   };
-  if (size < 1) refuse("expected at least 1 sample, seen " + std::to_string(size), "give it samples");
   if (fields_.empty()) refuse("expected at least 1 field, seen none", "name what a sample consists of");
+  if (size < 1) refuse("expected at least 1 sample, seen " + std::to_string(size), "give it samples");
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     const std::string& name = fields_[i].name;
     if (name.empty()) refuse("field " + std::to_string(i) + " has no name", "name it like the feed that takes it");

@@ -55,7 +55,7 @@ class Loader::Impl final : private Receiver {
     for (auto& [name, feed] : feeds) {
       Part part = part_of(name, feed, where);
       require_new(feed, name, where);
-      if (!options.prepare) find_field(*source, name, feed, parts, part, where);
+      if (!options.prepare) find_field(*source, name, parts, part, where);
       // Throws Error unless it is a feed of the program.
       (void)program_.stage(feed, 1, slice_of(part.type.shape, batch_size_, where), where);
       feeds_.push_back(std::move(feed));
@@ -72,14 +72,10 @@ class Loader::Impl final : private Receiver {
     return parts;
   }
 
-  static std::string text_of(const std::string& name, const TensorType& type) {
-    return "the feed for \"" + name + "\" is " + to_string(type);
-  }
-
   Part part_of(const std::string& name, const Value& feed, const Where& where) const {
     const TensorType type = feed.type(where);
     Part part{{type.dtype, {}}, 0};
-    const std::string what = text_of(name, type);
+    const std::string what = "the feed for \"" + name + "\" is " + to_string(type);
     require(type.shape.rank() >= 1 && (type.shape.is_open(0) || type.shape[0] == batch_size_),
             what + ", and a batch has " + std::to_string(batch_size_) + " samples",
             "make the feed [batch, ...], or set OrderOptions::batch", where);
@@ -97,14 +93,17 @@ class Loader::Impl final : private Receiver {
   }
 
   // Sets the field that the feed takes.
-  static void find_field(const Source& source, const std::string& name, const Value& feed,
-                         const std::vector<Part>& others, Part& part, const Where& where) {
+  static void find_field(const Source& source, const std::string& name, const std::vector<Part>& others, Part& part,
+                         const Where& where) {
     const std::vector<Field>& fields = source.fields();
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
     require(field != fields.end(), "the source has no field \"" + name + "\"", "it has " + names_of(fields), where);
     require(field->type == part.type,
-            "the field \"" + name + "\" is " + to_string(field->type) + ", and " + text_of(name, feed.type(where)),
-            "give both one type, or prepare the samples by a function", where);
+            "the field \"" + name + "\" is " + to_string(field->type) + ", and a sample of its feed is " +
+                to_string(part.type),
+            "give both one type, where the first axis of the feed is that of the batch, or prepare the samples by a "
+            "function",
+            where);
     part.field = static_cast<std::size_t>(field - fields.begin());
     require(std::none_of(others.begin(), others.end(), [&](const Part& p) { return p.field == part.field; }),
             "the field \"" + name + "\" has two feeds", "name a feed for each field", where);

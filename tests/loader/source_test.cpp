@@ -98,7 +98,7 @@ TEST_F(SourceTest, TensorsThatAreNoSetOfSamplesAreRefused) {
   expect_words(refusal({{"x", two}, {"x", two}}), {"two fields have the name \"x\""});
   expect_words(refusal({{"", two}}), {"field 0 has no name"});
   expect_words(refusal({{"x", Tensor(f32, {0, 4})}}), {"at least 1 sample, seen 0"});
-  expect_words(refusal({}), {"at least 1 sample"});
+  expect_words(refusal({}), {"at least 1 field, seen none"});
   expect_words(refusal({{"x", Tensor()}}), {"tensor_source"});
 }
 
@@ -365,7 +365,7 @@ TEST_F(SourceTest, ArraysOfOneSetHaveEqualFirstDimensions) {
                  npy_source({{"x", x}, {"z", z}});
                }),
                {"z.npy", "expected 2 samples as in \"x\", seen u8[3]"});
-  expect_words(message_of([&] { npy_source({}); }, ErrorCode::misuse), {"at least 1 sample"});
+  expect_words(message_of([&] { npy_source({}); }, ErrorCode::misuse), {"at least 1 field, seen none"});
 }
 
 TEST_F(SourceTest, BoolsOfOtherBytesAreRefused) {

@@ -527,7 +527,7 @@ TEST(DataLoader, RefusesWhatDoesNotFit) {
       {refused({}), {"no feeds"}},
       {refused({{"x", x}}), {"1 feeds for 2 fields"}},
       {refused({{"y", x}, {"label", label}}), {"no field \"y\"", "\"x\", \"label\""}},
-      {refused({{"x", wide}, {"label", label}}), {"f32[4, 2]", "the field \"x\" is f32[]"}},
+      {refused({{"x", wide}, {"label", label}}), {"the field \"x\" is f32[], and a sample of its feed is f32[2]"}},
       {refused({{"x", other}, {"label", label}}), {"f32[5]", "a batch has 4 samples"}},
       {refused({{"x", scalar}, {"label", label}}), {"f32[]", "[batch, ...]"}},
       {refused({{"x", second}, {"label", label}}), {"axis 1 is open"}},
