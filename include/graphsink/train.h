@@ -52,7 +52,10 @@ Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metri
 // ("metric.<name>").
 struct SaveOptions {
   // Where files "step-000000001200.safetensors" are written; it is made if it is not there. Empty: nothing is saved. A
-  // relative one is that of the folder in which the process is when train() begins.
+  // relative one is that of the folder in which the process is when train() begins. Meanwhile a file ".train.lock" in
+  // it is locked (flock): a second training that writes there throws Error, in this process or another, because each
+  // would go on from the other's files and remove them. The lock goes with the process, however that ends, but not
+  // before the children of fork() that it leaves behind. On a file system without locks a training warns, and goes on.
   std::filesystem::path folder{};
   std::int64_t every = 0;  // steps from one to the next; 0: at the end only
   // Which files stay, when another is there: the newest ones, at least one, and those with the best value of a metric

@@ -118,6 +118,7 @@ void Saver::make_folder() {
                 "check SaveOptions::folder and the permissions of what it lies in", ErrorCode::io);
   }
   require_writable(path_of(0), where_);
+  lock_.emplace(options_.folder, log_, where_);
 }
 
 Saver::~Saver() {

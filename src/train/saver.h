@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "graphsink/checkpoint.h"
 #include "graphsink/train.h"
+#include "train/folder_lock.h"
 
 namespace graphsink {
 
@@ -31,8 +32,8 @@ struct Progressed {
 // uses that program while it writes, and the training's thread at all other times.
 class Saver {
  public:
-  // `batches` of an epoch of the loader. Makes the folder, if it is to write. Throws Error if it cannot be written to,
-  // and for Variables of one name.
+  // `batches` of an epoch of the loader. Makes the folder, if it is to write, and keeps it locked. Throws Error if it
+  // cannot be written to, if another Saver writes there, and for Variables of one name.
   Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log, const Where& where);
   ~Saver();  // waits for the thread
   Saver(const Saver&) = delete;
@@ -87,6 +88,7 @@ class Saver {
   const LogFunction log_function_;
   const Log log_;
   const Where where_;
+  std::optional<FolderLock> lock_;  // if it writes
   Copies copies_;
   bool copies_in_background_;
   std::vector<double> best_;          // values of SaveOptions::best that were seen, the best first

@@ -37,7 +37,8 @@ class TrainLog {
 
  private:
   void write(const std::string& json);
-  void check(int code);  // of an error, or 0: the file takes no more lines after one
+  // `code` is that of an error, behind which the file takes no more lines, or 0.
+  void check(int code);
   void show(std::int64_t steps);
 
   const TrainOptions& options_;

@@ -24,6 +24,7 @@
 #include "messages.h"
 #include "program_fixture.h"
 #include "temporary_directory.h"
+#include "train/folder_lock.h"
 #include "working_directory.h"
 
 namespace {
@@ -31,6 +32,7 @@ namespace {
 // What happens to the calls that write files, on any thread.
 std::atomic<int> calls_until_death = -1;  // in a child alone
 std::atomic<bool> is_disk_full = false;
+std::atomic<bool> has_locks = true;
 std::atomic<int> refused_writes = 0;
 std::mutex disk_mutex;
 std::condition_variable disk_changed;
@@ -69,6 +71,10 @@ ssize_t write(int file, const void* data, size_t size) {
 int fsync(int file) {
   at_call();
   return static_cast<int>(syscall(SYS_fsync, file));
+}
+int flock(int file, int operation) noexcept {
+  if (!has_locks) return errno = ENOLCK, -1;
+  return static_cast<int>(syscall(SYS_flock, file, operation));
 }
 int rename(const char* from, const char* to) noexcept {
   at_call();
@@ -370,6 +376,71 @@ TEST_P(OnDevice, LargeFilesAreDivided) {
   EXPECT_GE(files.size(), 4u);
   for (const std::string& file : files) EXPECT_EQ(file.find(name_of(20)), 0u) << file;
   EXPECT_EQ(train_to_end(GetParam(), options), expected) << "read again";
+}
+
+// A second one would go on from the files of the first, and remove some of them.
+TEST_P(OnDevice, AFolderHasOneTraining) {
+  const TemporaryDirectory directory;
+  const TrainOptions alone = options_of(directory / "alone", false);
+  const auto expected = train_to_end(GetParam(), alone);
+  TrainOptions options = options_of(directory / "run", false), second = options, reader = options;
+  reader.save.writes = false;
+  int tries = 0;
+  options.actions.push_back({30, [&](std::int64_t) {
+                               const std::string message = message_of([&] { train_to_end(GetParam(), second); });
+                               EXPECT_TRUE(contains(message, (directory / "run").string())) << message;
+                               EXPECT_TRUE(contains(message, "another training writes its files in this folder"));
+                               EXPECT_EQ(train_to_end(GetParam(), reader), expected);
+                               ++tries;
+                             }});
+  EXPECT_EQ(train_to_end(GetParam(), options), expected);
+  EXPECT_EQ(tries, 2);
+  EXPECT_EQ(files_in(directory / "run"), files_in(directory / "alone")) << "a lock is left, or files are not";
+  EXPECT_EQ(train_to_end(GetParam(), second), expected);
+}
+
+TEST(SaveTest, ChildrenOfForkNeitherEndNorKeepALock) {
+  const TemporaryDirectory directory;
+  std::optional<FolderLock> lock(std::in_place, directory.path(), Log(), Where());
+  const auto try_it = [&] { return message_of([&] { FolderLock(directory.path(), Log(), Where()); }); };
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[1]);
+    char none;
+    (void)!read(ends[0], &none, 1);  // until the other one closes its end
+    lock.reset();
+    _exit(0);
+  }
+  close(ends[0]);
+  EXPECT_TRUE(contains(try_it(), "another training"));
+  lock.reset();
+  EXPECT_EQ(try_it(), "nothing was thrown") << "the child keeps it";
+  lock.emplace(directory.path(), Log(), Where());
+  const pid_t second = fork();
+  if (second == 0) {
+    lock.reset();
+    _exit(0);
+  }
+  close(ends[1]);
+  for (const pid_t process : {child, second}) {
+    int status = -1;
+    ASSERT_EQ(waitpid(process, &status, 0), process);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_TRUE(contains(try_it(), "another training")) << "a child has ended it";
+}
+
+TEST(SaveTest, AFileSystemWithoutLocksIsToldOf) {
+  const TemporaryDirectory directory;
+  TrainOptions options = options_of(directory / "run", true);
+  std::string warnings;
+  options.log = [&](LogLevel, std::string_view message) { warnings += std::string(message) + "\n"; };
+  has_locks = false;
+  EXPECT_FALSE(train_to_end(cpu(), options).empty());
+  has_locks = true;
+  EXPECT_TRUE(contains(warnings, "run cannot be locked, so that nothing else may train in it")) << warnings;
 }
 
 TEST_P(OnDevice, TheProcessMayGoToAnotherFolder) {
