@@ -60,6 +60,16 @@ def _groups(parameters: Any) -> list[tuple[list[_core.Variable], Operand | None,
     return [(_variables(parameters), None, None)]
 
 
+def _gradients(op: str, parameters: Any, gradients: Any) -> list[Any]:
+    """The gradients, in the order of the parameters that _groups() gives."""
+    tree = parameters
+    if isinstance(parameters, ParameterGroup):
+        tree = parameters.parameters
+    elif isinstance(parameters, (list, tuple)) and parameters and isinstance(parameters[0], ParameterGroup):
+        tree = [group.parameters for group in parameters]
+    return _trees.leaves_matched(tree, gradients, op, "the gradients", "the parameters")
+
+
 def _variables(tree: Any) -> list[_core.Variable]:
     found = _trees.leaves(tree)
     for name, leaf in zip(_trees.names(tree), found):
@@ -101,9 +111,10 @@ def adamw(loss: Operand, parameters: Any, *, lr: Operand = 1e-3, beta1: float = 
 
 
 def apply(options: Sgd | Adamw, parameters: Any, gradients: Any) -> _core.Optimizer:
-    """The same updates with gradients that you computed or changed yourself: a tree with one Value for each parameter, in
-    their order."""
-    flat = _trees.leaves(gradients)
+    """The same updates with gradients that you computed or changed yourself: a tree of the form of `parameters`, in which names
+    of dicts and fields say what belongs together, in any order; or a list with one Value for each parameter, in their order. For
+    several ParameterGroups it is a list with the tree of each. Raises TypeError where the names differ."""
+    flat = _gradients("apply", parameters, gradients)
     if isinstance(options, Sgd):
         return _sgd(None, flat, parameters, options)
     return _adamw(None, flat, parameters, options)

@@ -68,6 +68,50 @@ def form(tree: Any) -> Any:
     return "leaf"
 
 
+def _paths(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
+    """The leaves with the keys, names of fields and positions that lead to each."""
+    if tree is None:
+        return []
+    parts: list[tuple[Any, Any]]
+    if isinstance(tree, Mapping):
+        parts = [(key, tree[key]) for key in tree]
+    elif isinstance(tree, (list, tuple)):
+        parts = list(zip(getattr(tree, "_fields", range(len(tree))), tree))
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        parts = [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+    else:
+        return [(path, tree)]
+    return [found for key, part in parts for found in _paths(part, (*path, key))]
+
+
+def _has_names(tree: Any) -> bool:
+    """Whether a dict, a named tuple or a dataclass is in it."""
+    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
+        return any(_has_names(element) for element in tree)
+    return isinstance(tree, (Mapping, tuple)) or dataclasses.is_dataclass(tree) and not isinstance(tree, type)
+
+
+def leaves_matched(tree: Any, other: Any, op: str, what: str, of: str) -> list[Any]:
+    """The leaves of `other` that belong to those of `tree`, in the order of `tree`: those of dicts, named tuples and
+    dataclasses by their names. Lists and tuples alone, nested in any way, name nothing and have the order of `tree` already.
+    Raises TypeError of `op` where `other` has names, and others than `tree`; it is called `what`, and `tree` `of`."""
+    if not _has_names(other):
+        return leaves(other)
+    by_path = dict(_paths(other))
+    expected = [path for path, _ in _paths(tree)]
+    missing = [path for path in expected if path not in by_path]
+    unused = [path for path in by_path if path not in set(expected)]
+    if missing or unused:
+        def text(path: tuple[Any, ...]) -> str:
+            return ".".join(str(key) for key in path) or "one alone"
+
+        found = [f"{of} have {text(missing[0])}, and {what} do not"] if missing else []
+        found += [f"{what} have {text(unused[0])}, and {of} do not"] if unused else []
+        raise TypeError(f"{op}: {what} and {of} differ in their names: {'; '.join(found)}; give {what} as a tree of the form of {of}, "
+                        f"or as a list in their order")
+    return [by_path[path] for path in expected]
+
+
 def map_leaves(function: Callable[[Any], T], tree: Any) -> Any:
     return like(tree, iter([function(leaf) for leaf in leaves(tree)]))
 

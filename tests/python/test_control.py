@@ -327,6 +327,50 @@ def test_apply_takes_gradients(device: gs.DeviceId) -> None:
     np.testing.assert_allclose([a.read()[0], b.read()[0]], [0.4, 0.9], rtol=1e-6)
 
 
+def updated(parameters: Callable[[Any, Any], Any], gradients: Callable[[Any, Any], Any]) -> list[float]:
+    """Two parameters that begin with 1, after one update with gradients of 3 and 1 at the rate 0.1."""
+    a, b = gs.Variable("a", [1.0]), gs.Variable("b", [1.0])
+    graph = gs.Graph()
+    by_name = gs.grad(gs.sum(graph.value(a) * 3 + graph.value(b)), {"a": a, "b": b})
+    gs.apply(gs.Sgd(lr=0.1), parameters(a, b), gradients(by_name["a"], by_name["b"]))
+    gs.compile(graph).run()
+    return [round(float(v.read()[0]), 5) for v in (a, b)]
+
+
+class Swapped(NamedTuple):
+    b: Any
+    a: Any
+
+
+@pytest.mark.parametrize("gradients", [
+    lambda a, b: {"b": b, "a": a}, lambda a, b: Swapped(b, a), lambda a, b: [a, b], lambda a, b: ((a,), [b])
+], ids=["dict", "named tuple", "list", "nested lists"])
+def test_apply_pairs_gradients_and_parameters_by_name_or_else_by_position(gradients: Any) -> None:
+    assert updated(lambda a, b: {"a": a, "b": b}, gradients) == [0.7, 0.9]
+
+
+def test_apply_pairs_gradients_of_groups_by_name() -> None:
+    def both_first(a: Any, b: Any) -> Any:
+        return gs.ParameterGroup({"a": a, "b": b})
+
+    assert updated(both_first, lambda a, b: {"b": b, "a": a}) == [0.7, 0.9]
+    assert updated(lambda a, b: [both_first(a, b)], lambda a, b: [{"b": b, "a": a}]) == [0.7, 0.9]
+    assert updated(lambda a, b: {0: a, 1: b}, lambda a, b: {1: b, 0: a}) == [0.7, 0.9]
+    assert updated(lambda a, b: [gs.ParameterGroup({"x": a}), gs.ParameterGroup({"x": b})], lambda a, b: [{"x": a}, {"x": b}]) == [0.7, 0.9]
+
+
+@pytest.mark.parametrize("parameters, gradients, found", [
+    (lambda a, b: {"a": a, "b": b}, lambda a, b: {"a": a, "c": b}, "have b, and the gradients do not; the gradients have c, and"),
+    (lambda a, b: {"a": a, "b": b}, lambda a, b: {"a": a}, "the parameters have b, and the gradients do not; give"),
+    (lambda a, b: [a, b], lambda a, b: {"b": b, "a": a}, "the parameters have 0, "),
+    (lambda a, b: a, lambda a, b: {"a": a}, "the parameters have one alone, and the gradients do not"),
+    (lambda a, b: [gs.ParameterGroup(a), gs.ParameterGroup(b)], lambda a, b: {"b": b, "a": a}, "the parameters have 0, "),
+])
+def test_apply_refuses_gradients_with_other_names(parameters: Any, gradients: Any, found: str) -> None:
+    with pytest.raises(TypeError, match=f"^apply: .*{found}"):
+        updated(parameters, gradients)
+
+
 def test_parameters_must_be_variables() -> None:
     graph = gs.Graph()
     x = graph.constant([1.0])
