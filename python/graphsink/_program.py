@@ -41,6 +41,22 @@ def feed(dtype: DTypeLike, *dims: Any) -> Any:
     return _input_type(dtype, dims, True)
 
 
+class _AtOnce:
+    """Takes a lock, and raises Error of a function where it is held: for functions of host ops, which would wait for ever for a
+    call that waits for their own step."""
+
+    def __init__(self, lock: threading.RLock, function: str):
+        self._lock = lock
+        self._function = function
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            _core.refuse_in_host_op(self._function)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class TracedProgram:
     """A traced function on a device: a Program whose inputs and feeds are the parameters of the function."""
 
@@ -49,6 +65,16 @@ class TracedProgram:
         self.graph = graph
         self._result = result
         self._output_names = output_names
+        self._lock = threading.RLock()
+        # Whether its steps end whatever other programs and their host ops do.
+        self._is_alone = program.target.id == _core.cpu() and not program.variables and not _core.has_host_ops(graph)
+
+    def _call(self, function: str, arrays: Mapping[str, Any]) -> Any:
+        """One step with these arrays. Calls from several threads take turns."""
+        with self._lock if self._is_alone or not _core.is_in_host_op() else _AtOnce(self._lock, function):
+            self.write(**arrays)
+            self.run()
+            return self.result()
 
     def write(self, /, *args: Never, **data: Any) -> None:
         """Gives data to inputs and feeds, by the names of the parameters."""
@@ -83,7 +109,9 @@ class _Programs(dict["Traced", "Traced"]):
 
 
 class Traced:
-    """A function that builds a graph, made by @gs.program. Calls from several threads take turns."""
+    """A function that builds a graph, made by @gs.program. Calls from several threads with the types of one signature take turns,
+    and so does the tracing of others. A call in the function of a host op does not wait for a call that may wait for that op:
+    it raises Error."""
 
     def __init__(self, function: Callable[..., Any], target: _core.DeviceId | None, options: dict[str, Any],
                  types: dict[str, InputType] | None = None):
@@ -164,13 +192,19 @@ class Traced:
         types = {name: InputType(array.dtype, tuple(array.shape), False)
                  for name, array in arrays.items() if name not in self._types}
         key = tuple((name, str(kind.dtype), kind.shape) for name, kind in types.items())
-        with self._lock:
-            step = self._steps.get(key)
-            if step is None:
-                step = self._steps[key] = self._compile(types, self._target, self._options)
-            step.write(**arrays)
-            step.run()
-            return step.result()
+        step = self._steps.get(key) or self._traced(key, types)
+        return step._call(self._name(), arrays)
+
+    def _name(self) -> str:
+        return getattr(self._function, "__name__", "the function")
+
+    def _traced(self, key: Any, types: dict[str, InputType]) -> TracedProgram:
+        """The program of a signature, which is made by the first call. To compile for a GPU may wait for work on it."""
+        waits = self._target is not None and self._target != _core.cpu()
+        with _AtOnce(self._lock, self._name()) if waits and _core.is_in_host_op() else self._lock:
+            if key not in self._steps:
+                self._steps[key] = self._compile(types, self._target, self._options)
+            return self._steps[key]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(TracedProgram, name) or hasattr(_core.Program, name)):

@@ -249,6 +249,22 @@ void HostFunction::clear() {
 bool is_in_host_op() noexcept { return calls_here > 0; }
 
 void bind_host_ops(nb::module_& m) {
+  m.def("is_in_host_op", is_in_host_op, "Whether this thread runs the function of a host op.");
+  m.def(
+      "has_host_ops", [](const GraphHandle& graph) { return nb::len(graph.callables) > 0; }, nb::arg("graph"),
+      "Whether functions of Python are ops of the graph.");
+  m.def(
+      "refuse_in_host_op",
+      [](const std::string& function) {
+        throw Error(
+            function, here(),
+            "was called by the body of an op, while another call of it with the same types runs, which may wait "
+            "for that op",
+            "call it before or after the step that the body is part of, or give the body a program of its own: "
+            "gs.program() of the function makes one");
+      },
+      nb::arg("function"), nb::sig("def refuse_in_host_op(function: str) -> typing.Never"),
+      "Raises Error for a call in the function of a host op that would wait for a lock.");
   nb::class_<HostFunction>(m, "HostFunction", "The Python function of a host op of a graph.", nb::type_slots(slots),
                            nb::is_weak_referenceable())
       .def_prop_ro("name", &HostFunction::name)

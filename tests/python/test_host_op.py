@@ -517,3 +517,94 @@ def test_an_op_of_an_eager_tells_its_cause():
     with gs.eager(), pytest.raises(gs.Error, match="at once") as caught:
         gs.read(fails(gs.tensor([1.0])))
     assert caught.value.__cause__ is error
+
+
+# Functions of @gs.program that the functions of host ops call.
+TRACED = """
+def op(function): return gs.host_op(function, out=lambda x: (x.dtype, x.shape))
+ones = np.ones(2, np.float32)
+
+def inner_error(call):
+    try: call()
+    except gs.Error as error:
+        assert isinstance(error.__cause__, gs.Error) and error.code == gs.ErrorCode.step_failed, error
+        return f"{error.__cause__.op}: {error.__cause__.problem}"
+    return "no error"
+"""
+REFUSED = "was called by the body of an op, while another call of it with the same types runs, which may wait for that op"
+
+
+def test_a_function_may_call_another_signature_of_its_program():
+    assert run_script(TRACED + """
+@op
+def doubled_first(x): return step(x[:1])["y"] + x
+@gs.program
+def step(x): return {"y": x * 2.0} if x.shape == (1,) else {"y": doubled_first(x)}
+print(step(ones)["y"], step(ones)["y"])
+""", gs.cpu()) == "[3. 3.] [3. 3.]\n"
+
+
+def test_a_function_that_calls_its_own_program_fails(device):
+    assert run_script(TRACED + """
+@op
+def again(x): return step(x)["y"]
+@gs.program(target=device)
+def step(x): return {"y": again(x)}
+print(inner_error(lambda: step(ones)), inner_error(lambda: step(ones)), sep="\\n")
+""", device) == 2 * f"step: {REFUSED}\n"
+
+
+@on_cuda
+def test_a_function_of_a_step_on_a_gpu_does_not_wait_for_its_program():
+    assert run_script(TRACED + """
+@op
+def doubled_first(x): return step(x[:1])["y"] + x
+@gs.program(target=device)
+def step(x): return {"y": x * 2.0} if x.shape == (1,) else {"y": doubled_first(x)}
+print(inner_error(lambda: step(ones)) != "no error")
+""", gs.cuda(0)) == "True\n"
+
+
+def test_programs_that_call_each_other_from_two_threads_fail():
+    """The second may find that the first has failed already. Then it calls it anew, and that call raises."""
+    assert run_script(TRACED + """
+begun = {"a": threading.Event(), "b": threading.Event()}
+def begin(mine, other): begun[mine].set(); assert begun[other].wait(60)
+@op
+def call_b(x): begin("a", "b"); return b(x)["y"]
+@op
+def call_a(x): begin("b", "a"); return a(x)["y"]
+@gs.program
+def a(x): return {"y": call_b(x)}
+@gs.program
+def b(x): return {"y": call_a(x)}
+found = {}
+def run(program):
+    try: found[program.__name__] = program(ones)
+    except gs.Error as error: found[program.__name__] = error
+threads = [threading.Thread(target=run, args=[program]) for program in (a, b)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+for name in ("a", "b"): print(found[name])
+""", gs.cpu()).count(REFUSED) == 2
+
+
+def test_a_function_waits_for_a_program_that_waits_for_nobody():
+    assert run_script(TRACED + """
+asks = threading.Event()
+@gs.program
+def plain(x): return {"y": x + 1.0}
+plain(ones)
+@op
+def call(x): asks.set(); return plain(x)["y"]
+@gs.program
+def step(x): return {"y": call(x)}
+(of_plain,) = plain._steps.values()
+found = []
+thread = threading.Thread(target=lambda: found.append(step(ones)["y"]))
+with of_plain._lock:  # as while another thread calls it
+    thread.start()
+    assert asks.wait(60)
+thread.join()
+print(found[0])
+""", gs.cpu()) == "[2. 2.]\n"
