@@ -55,7 +55,8 @@ Value value_of(const Operand& operand, const Where& where, const char* op = "ope
 std::string python_names(std::string_view text);
 // The same of whole remedies alone, which needs no GIL: for JSON, in which every text stands in quotes.
 std::string python_phrases(std::string_view text);
-// Makes an Error the exception that Python raises next, with the cause that a host op has left.
+// Makes an Error the exception that Python raises next, with the cause that a host op has left. Where a handler of a
+// signal raises, as that of Ctrl-C does, its exception is raised next, and the Error is its context.
 void set_error(const Error& error);
 
 void bind_errors(nb::module_& m);

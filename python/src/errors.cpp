@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -100,18 +101,49 @@ std::string python_names(std::string_view said) {
   return made;
 }
 
-void set_error(const Error& error) {
-  const nb::object type = nb::module_::import_("graphsink._error").attr("Error");
-  const std::string scope(error.where().scope());
-  nb::object cause = nb::none();
-  if (error.code() == ErrorCode::step_failed)
-    cause = nb::module_::import_("graphsink._host_op").attr("cause_of")(error.op(), error.problem());
+namespace {
+
+// Makes the exception of Python, which may run handlers of signals, whose exceptions it throws: KeyboardInterrupt.
+// `cause` is taken once, by the first call.
+nb::object exception_of(const Error& error, nb::object& cause) {
+  if (!cause.is_valid()) {
+    cause = nb::none();
+    if (error.code() == ErrorCode::step_failed)
+      cause = nb::module_::import_("graphsink._host_op").attr("cause_of")(error.op(), error.problem());
+  }
   // With a cause these are texts of the user's exception.
   const auto text = [&](std::string_view of) { return cause.is_none() ? python_names(of) : std::string(of); };
-  const nb::object made = type(python_names(error.op()), error.where().file_name(), error.where().line(), scope,
-                               text(error.problem()), text(error.remedy()), error.code(), text(error.what()));
-  if (!cause.is_none()) PyException_SetCause(made.ptr(), cause.release().ptr());
-  PyErr_SetObject(type.ptr(), made.ptr());
+  nb::object made = nb::module_::import_("graphsink._error")
+                        .attr("Error")(python_names(error.op()), error.where().file_name(), error.where().line(),
+                                       std::string(error.where().scope()), text(error.problem()), text(error.remedy()),
+                                       error.code(), text(error.what()));
+  if (!cause.is_none()) PyException_SetCause(made.ptr(), nb::object(cause).release().ptr());
+  return made;
+}
+
+}  // namespace
+
+void set_error(const Error& error) {
+  // A signal that came while the library waited, such as that of Ctrl-C, is handled before code of Python runs, which
+  // would break off at any place.
+  std::optional<nb::python_error> interrupt;
+  if (PyErr_CheckSignals() != 0) interrupt.emplace();
+  nb::object cause, made;
+  constexpr int kTries = 3;  // another signal may come in any of them
+  for (int i = 0; i < kTries && !made.is_valid(); ++i) {
+    try {
+      made = exception_of(error, cause);
+    } catch (const nb::python_error& raised) {
+      interrupt.emplace(raised);
+    }
+  }
+  if (!interrupt) return PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  // The call ends by the interrupt. Its context is the Error, which is reported once, before what it was until then.
+  if (made.is_valid()) {
+    PyException_SetContext(made.ptr(), PyException_GetContext(interrupt->value().ptr()));
+    PyException_SetContext(interrupt->value().ptr(), made.release().ptr());
+  }
+  interrupt->restore();
 }
 
 void bind_errors(nb::module_& m) {

@@ -255,6 +255,67 @@ def test_errors_of_a_script(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 1 and re.search(r"graphsink.*Error: mine\.py:4: matmul: ", done.stderr), done.stderr
 
 
+# Programs whose first step ends when the main thread waits: it has set `waits`, and does not give Python's lock away before.
+INTERRUPTED = """
+import _thread, sys, threading
+import numpy as np
+import graphsink as gs
+
+sys.setswitchinterval(1000)
+waits = threading.Event()
+
+@gs.host_op(out=lambda x: (x.dtype, x.shape))
+def interrupted(x):
+    if not waits.wait(60): raise TimeoutError
+    _thread.interrupt_main()
+    if x > 0: raise ValueError("of the function")
+    return x
+
+def program_of(x, build):
+    graph = gs.Graph()
+    build(graph, interrupted(graph.constant(np.float32(x))))
+    return gs.compile(graph)
+
+def chain(error):
+    return [type(error).__name__] + (chain(error.__context__) if error is not None else [])
+"""
+
+
+def interrupted(script: str) -> str:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED + script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_interrupt_keeps_the_error_of_a_failed_step() -> None:
+    assert interrupted("""
+program = program_of(1, lambda graph, y: graph.output("y", y))
+try:
+    try:
+        raise LookupError
+    except LookupError:
+        program.run()
+        waits.set()
+        program.sync()
+except KeyboardInterrupt as interrupt:
+    error = interrupt.__context__
+    print(chain(interrupt), error.code, repr(error.__cause__), "of the function" in str(error))
+program.sync()
+""") == "['KeyboardInterrupt', 'Error', 'LookupError', 'NoneType'] ErrorCode.step_failed ValueError('of the function') True\n"
+
+
+def test_an_interrupt_keeps_that_a_run_has_stopped() -> None:
+    assert interrupted("""
+program = program_of(0, lambda graph, y: graph.stop_when(y == 0.0))
+program.run(steps=3)
+waits.set()
+try:
+    program.sync()
+except KeyboardInterrupt as interrupt:
+    print(chain(interrupt), interrupt.__context__.code)
+""") == "['KeyboardInterrupt', 'Error', 'NoneType'] ErrorCode.stopped\n"
+
+
 @pytest.mark.parametrize("call, text", [
     (lambda program, loader: gs.train(program, loader, steps=-1), "steps is -1"),
     (lambda program, loader: gs.train(program, loader), "set steps or epochs, or should_stop"),
