@@ -119,6 +119,13 @@ void bind_results(nb::class_<ProgramHandle>& type) {
           "records",
           [](ProgramHandle& self, const std::string& name) {
             const Where where = here();
+            (void)self.program->record_capacity(name, where);  // throws Error for an unknown name before it waits
+            {
+              WithoutGil others_run;
+              self.program->sync(where);
+            }
+            // Ctrl-C while it waited ends the call here, where no value is taken yet.
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
             std::vector<double> values;
             {
               WithoutGil others_run;

@@ -316,6 +316,18 @@ except KeyboardInterrupt as interrupt:
 """) == "['KeyboardInterrupt', 'Error', 'NoneType'] ErrorCode.stopped\n"
 
 
+def test_an_interrupt_takes_no_records() -> None:
+    assert interrupted("""
+program = program_of(0, lambda graph, y: graph.record("y", y + 7.0))
+program.run()
+waits.set()
+try:
+    program.records("y")
+except KeyboardInterrupt:
+    print(program.records("y"), program.lost_records("y"))
+""") == "[7.] 0\n"
+
+
 @pytest.mark.parametrize("call, text", [
     (lambda program, loader: gs.train(program, loader, steps=-1), "steps is -1"),
     (lambda program, loader: gs.train(program, loader), "set steps or epochs, or should_stop"),
