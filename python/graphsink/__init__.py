@@ -78,7 +78,7 @@ cuda = _Cuda()
 
 def tensor(data: _Any, dtype: _Any = None) -> Value:
     """A Value of these elements: within gs.eager() one that is computed already, within a function of @gs.program a constant
-    of its graph. An array keeps its dtype; numbers become `dtype`, or f32."""
+    of its graph. An array keeps its dtype, and another one as `dtype` is an Error; numbers become `dtype`, or f32."""
     graph = current_graph()
     if graph is not None:
         return graph.constant(data, dtype)

@@ -51,6 +51,12 @@ void copy_strided(const AnyArray& array, std::size_t bytes, std::byte* to) {
               "give the program the memory itself with bind_memory(), or copy it to the host");
 }
 
+// Every byte but 0 means true, such as those of a view of other data as bool; ops count on 0 and 1.
+void make_bools(Tensor& tensor) {
+  std::byte* const bytes = tensor.data();
+  for (std::size_t i = 0; i < tensor.bytes(); ++i) bytes[i] = static_cast<std::byte>(bytes[i] != std::byte{0});
+}
+
 Tensor copy_of(const AnyArray& array, const Where& where) {
   if (array.device_type() != nb::device::cpu::value && array.device_type() != nb::device::cuda_host::value)
     refuse_device(where);
@@ -61,6 +67,7 @@ Tensor copy_of(const AnyArray& array, const Where& where) {
   } else {
     copy_strided(array, size_of(tensor.dtype()), tensor.data());
   }
+  if (tensor.dtype() == boolean) make_bools(tensor);
   return tensor;
 }
 
@@ -110,6 +117,20 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
   }
   Tensor tensor = copy_of(array, where);
   return wanted == bf16 && tensor.dtype() == f32 ? tensor.to(bf16, where) : tensor;
+}
+
+Tensor to_tensor_of(nb::handle object, std::optional<DType> given, const char* op, const Where& where) {
+  Tensor tensor = to_tensor(object, given.value_or(f32), where);
+  if (!given || tensor.dtype() == *given) return tensor;
+  const std::string seen(to_string(tensor.dtype())), wanted(to_string(*given));
+  const std::string name = "gs." + (*given == boolean ? "boolean" : wanted);
+  const bool is_tensor = nb::isinstance<Tensor>(object);
+  throw Error(op, where, "the array is of " + seen + ", which it keeps, and the dtype is given as " + wanted,
+              "convert it before, with " +
+                  (is_tensor        ? ".to(" + name + ")"
+                   : *given == bf16 ? "gs.Tensor(array, gs.bf16)"
+                                    : ".astype(" + name + ")") +
+                  ", or give no dtype");
 }
 
 nb::object array_of(void* memory, const TensorType& type, nb::handle owner, bool is_writable) {

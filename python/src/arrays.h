@@ -18,6 +18,9 @@ namespace graphsink::python {
 // its dtype. Throws Error for memory of a GPU, for a dtype that graphsink does not have, and for numbers that `wanted`
 // cannot hold; TypeError for any other object.
 Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& where);
+// The same for a function with an argument `dtype`, without which numbers become f32. Throws Error of `op` for an array
+// of another dtype than the given one.
+Tensor to_tensor_of(nb::handle object, std::optional<DType> given, const char* op, const Where& where);
 
 // A NumPy array that owns the memory of the tensor: nothing is copied. NumPy has no bf16, so that bf16 becomes f32,
 // which holds the same numbers.

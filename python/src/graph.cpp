@@ -396,11 +396,12 @@ void bind_graph_class(nb::module_& m) {
           "constant",
           [](GraphHandle& self, nb::handle data, std::optional<DType> dtype) {
             const Where where = here();
-            return self.graph.constant(to_tensor(data, dtype ? dtype : std::optional(f32), where), where);
+            return self.graph.constant(to_tensor_of(data, dtype, "constant", where), where);
           },
           nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
-          "Adds a constant, whose data become part of the graph. An array keeps its dtype; numbers become `dtype`, or "
-          "f32.")
+          "Adds a constant, whose data become part of the graph. An array keeps its dtype, and another one as `dtype` "
+          "is an "
+          "Error; numbers become `dtype`, or f32.")
       .def(
           "value", [](GraphHandle& self, const Variable& v) { return self.graph.value(v, here()); },
           nb::arg("variable"), "The Variable's value at the start of the step, or the Value assigned to it.")

@@ -291,12 +291,13 @@ void bind_eager(nb::module_& m) {
           "tensor",
           [](Eager& self, nb::handle data, std::optional<DType> dtype) {
             const Where where = here();
-            const Tensor tensor = to_tensor(data, dtype ? dtype : std::optional(f32), where);
+            const Tensor tensor = to_tensor_of(data, dtype, "tensor", where);
             WithoutGil others_run;
             return self.tensor(tensor, where);
           },
           nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
-          "A Value of these elements. An array keeps its dtype; numbers become `dtype`, or f32.");
+          "A Value of these elements. An array keeps its dtype, and another one as `dtype` is an Error; numbers become "
+          "`dtype`, or f32.");
   m.def(
       "read",
       [](const Value& value) {

@@ -89,6 +89,22 @@ void bind_dimensions(nb::module_& m) {
   m.attr("to_end") = to_end;
 }
 
+// The only element. An i64 may have more digits than a double.
+nb::object item_of(const Tensor& tensor, const Where& where) {
+  const double value = tensor.item(where);
+  switch (tensor.dtype(where)) {
+    case boolean:
+      return nb::bool_(value != 0);
+    case i64:
+      return nb::int_(*tensor.as<std::int64_t>(where).data());
+    case i32:
+    case u8:
+      return nb::int_(static_cast<std::int64_t>(value));
+    default:
+      return nb::float_(value);
+  }
+}
+
 void bind_tensor(nb::module_& m) {
   nb::enum_<OutputAxis>(m, "OutputAxis", "Which axis of a weight counts the outputs.")
       .value("by_rank", OutputAxis::by_rank)
@@ -114,7 +130,9 @@ void bind_tensor(nb::module_& m) {
           "to", [](const Tensor& self, DType dtype) { return self.to(dtype, here()); }, nb::arg("dtype"),
           "The same elements in another dtype, converted as gs.cast() does.")
       .def(
-          "item", [](const Tensor& self) { return self.item(here()); }, "The only element, as a float.")
+          "item", [](const Tensor& self) { return item_of(self, here()); },
+          nb::sig("def item(self) -> bool | int | float"),
+          "The only element: a bool, an int or a float, as the dtype says.")
       .def(
           "numpy",
           [](nb::handle self) {

@@ -292,6 +292,43 @@ def test_numbers_become_f32_or_the_dtype() -> None:
             gs.Variable("v", wrong)
 
 
+@pytest.mark.parametrize("dtype, given, expected", [
+    (gs.i64, 2 ** 53 + 1, int), (gs.i64, -2 ** 63, int), (gs.i32, -7, int), (gs.u8, 255, int), (gs.boolean, True, bool),
+    (gs.f16, 1.5, float), (gs.bf16, 1.5, float), (gs.f32, 1.5, float), (gs.f64, 1e300, float)])
+def test_items_are_what_python_has_for_the_dtype(dtype: Any, given: Any, expected: type) -> None:
+    item = gs.Tensor(given, dtype).item()
+    assert item == given and type(item) is expected
+    with pytest.raises(gs.Error, match="item"):
+        gs.Tensor([given, given], dtype).item()
+
+
+def test_every_byte_but_zero_of_an_array_of_bools_is_true() -> None:
+    array = np.array([[2, 0, 1], [255, 1, 0]], np.uint8).view(bool)
+    for given in (array, array.T):  # the second is copied element by element
+        graph = gs.Graph()
+        graph.output("as_f32", gs.cast(graph.constant(given), gs.f32))
+        program = gs.compile(graph)
+        program.run()
+        np.testing.assert_array_equal(program.output("as_f32"), given.view(np.uint8) != 0)
+        np.testing.assert_array_equal(gs.Tensor(given).numpy().view(np.uint8), given.view(np.uint8) != 0)
+
+
+@pytest.mark.parametrize("given, dtype, seen, wanted, remedy", [
+    (np.array([1.5, 2.5]), gs.f32, "f64", "f32", ".astype(gs.f32)"),
+    (np.array([1.5]), gs.i32, "f64", "i32", ".astype(gs.i32)"),
+    (np.array([1.5]), gs.boolean, "f64", "bool", ".astype(gs.boolean)"),
+    (np.float64(1.5), gs.f32, "f64", "f32", ".astype(gs.f32)"),
+    (np.array([1.5], np.float32), gs.bf16, "f32", "bf16", "gs.Tensor(array, gs.bf16)"),
+    (gs.Tensor([1.5]), gs.f64, "f32", "f64", ".to(gs.f64)")])
+def test_a_dtype_that_an_array_does_not_have_is_refused(given: Any, dtype: Any, seen: str, wanted: str, remedy: str) -> None:
+    for make in (gs.Graph().constant, gs.Eager(gs.cpu()).tensor):
+        with pytest.raises(gs.Error) as raised:
+            make(given, dtype)
+        assert raised.value.problem == f"the array is of {seen}, which it keeps, and the dtype is given as {wanted}"
+        assert remedy in raised.value.remedy
+        assert make(gs.Tensor(given, dtype), dtype).dtype == dtype
+
+
 def test_shapes_are_tuples() -> None:
     graph = gs.Graph()
     assert graph.constant(np.zeros((2, 0, 3), np.float32)).shape == (2, 0, 3)
