@@ -79,13 +79,15 @@ def apply_sharded(options: _optim.Sgd | _optim.Adamw, parameters: _Any, gradient
     part of it, updates that part of every parameter, and gets the others from the other ranks (Rajbhandari et al. 2020, "ZeRO",
     stage 1). Parameters have the same bits, except that a norm, of clip_norm or a loss scale, may differ in the last bits.
 
-    `gradients` are those of this rank, not averaged, and belong to parameters as in apply(). Of a parameter, rank r has "<parameter>.shard<r>", which begins with the value that the parameter has now: call broadcast_variables() before,
-    and whoever overwrites the parameter later must overwrite the shards, too. Each rank saves Optimizer.variables() in a
-    checkpoint of its own: in train(), in the folder of shard_folder(). reshard() makes those for another number of ranks.
+    `gradients` are those of this rank, not averaged, and belong to parameters as in apply(). Of a parameter, rank r has
+    "<parameter>.shard<r>", which begins with the value that the parameter has now: call broadcast_variables() before, and whoever
+    overwrites the parameter later must overwrite the shards, too. Each rank saves Optimizer.variables() in a checkpoint of its
+    own: in train(), in the folder of shard_folder(). reshard() makes those for another number of ranks.
     `bucket_bytes` and `same_program` are as for average()."""
     given = [getattr(options, field.name) for field in _dataclasses.fields(options)]
     bind = _ranks.apply_sharded_sgd if isinstance(options, _optim.Sgd) else _ranks.apply_sharded_adamw
-    made: _core.Optimizer = bind(_optim._gradients("apply_sharded", parameters, gradients), _optim._groups(parameters), comm, bucket_bytes, same_program, *given)
+    flat = _optim._gradients("apply_sharded", parameters, gradients)
+    made: _core.Optimizer = bind(flat, _optim._groups(parameters), comm, bucket_bytes, same_program, *given)
     return made
 
 

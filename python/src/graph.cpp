@@ -400,8 +400,7 @@ void bind_graph_class(nb::module_& m) {
           },
           nb::arg("data").sig("graphsink._types.ArrayLike"), nb::arg("dtype") = nb::none(),
           "Adds a constant, whose data become part of the graph. An array keeps its dtype, and another one as `dtype` "
-          "is an "
-          "Error; numbers become `dtype`, or f32.")
+          "is an Error; numbers become `dtype`, or f32.")
       .def(
           "value", [](GraphHandle& self, const Variable& v) { return self.graph.value(v, here()); },
           nb::arg("variable"), "The Variable's value at the start of the step, or the Value assigned to it.")
