@@ -110,7 +110,9 @@ class Loader(_OfSamples):
     seed               the seed of the SampleKey
     mask               a feed of f32 or booleans [batch], by name or Value: whether a sample is one in its turn, or padding
 
-    Used by the thread that uses the program. What the source or `prepare` raises, next() raises in the place of the batch.
+    Used by the thread that uses the program, in one call at a time: another call beside it, or one in the source or in `prepare`,
+    raises Error. Functions of train() may ask for the position and the report(). What the source or `prepare` raises, next() raises
+    in the place of the batch.
     """
 
     core: _core.LoaderCore
@@ -206,9 +208,11 @@ class StreamLoader(_OfSamples):
 
 @atexit.register
 def _close_all() -> None:
-    """Workers that call Python must be gone before the interpreter is."""
+    """Workers that call Python must be gone before the interpreter is. A loader that another thread is using stays open: that is
+    a daemon thread, which Python stops within its call."""
     for loader in list(_open):
-        loader.close()
+        if not loader.core.is_in_use:
+            loader.core.close()
 
 
 def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], feeds: Iterable[str] | None = None, *,

@@ -213,10 +213,11 @@ void make_loader(LoaderHandle* self, nb::handle program_object, nb::handle sourc
                         .workers = workers,
                         .ahead = ahead,
                         .when_starved = when_starved,
-                        .prepare = prepare_of(prepare, source.source->fields(), to, where),
+                        .prepare = prepare_of(self, prepare, source.source->fields(), to, where),
                         .seed = seed};
   if (!mask.is_none()) options.mask = program.input(mask, where);
-  auto made = std::make_unique<Loader>(*program.program, source.source, order, std::move(pairs), options, where);
+  auto made = std::make_unique<Loader>(*program.program, source_for(self, source, where), order, std::move(pairs),
+                                       options, where);
   new (self) LoaderHandle;
   self->loader = std::move(made);
   self->used = {nb::borrow(program_object), nb::borrow(source_object), nb::borrow(prepare)};
@@ -278,40 +279,37 @@ void bind_loader(nb::module_& m) {
       .def(
           "next",
           [](LoaderHandle& self, std::optional<std::int64_t> most) {
-            const Where where = here();
-            Loader& loader = self.open(where);
-            WithoutGil others_run;
-            return most ? loader.next(*most, where) : loader.next(where);
+            return self.use(
+                [&](Loader& of, const Where& where) { return most ? of.next(*most, where) : of.next(where); });
           },
           nb::arg("most").none() = nb::none())
       .def(
           "set_steps_per_launch",
           [](LoaderHandle& self, std::int64_t steps) {
-            const Where where = here();
-            Loader& loader = self.open(where);
-            WithoutGil others_run;
-            loader.set_steps_per_launch(steps, where);
+            self.use([&](Loader& of, const Where& where) { of.set_steps_per_launch(steps, where); });
           },
           nb::arg("steps"))
       .def_prop_ro("batches", [](LoaderHandle& self) { return self.open(here()).batches(here()); })
-      .def_prop_ro("position", [](LoaderHandle& self) { return self.open(here()).position(here()); })
+      .def_prop_ro("position",
+                   [](LoaderHandle& self) {
+                     return self.look([](const Loader& of, const Where& where) { return of.position(where); });
+                   })
       .def(
           "seek",
           [](LoaderHandle& self, const LoaderPosition& position) {
-            const Where where = here();
-            Loader& loader = self.open(where);
-            WithoutGil others_run;
-            loader.seek(position, where);
+            self.use([&](Loader& of, const Where& where) { of.seek(position, where); });
           },
           nb::arg("position"))
       .def("report",
            [](LoaderHandle& self) {
-             const Where where = here();
-             Loader& loader = self.open(where);
-             WithoutGil others_run;
-             return loader.report(where);
+             return self.look([](const Loader& of, const Where& where) { return of.report(where); });
            })
-      .def("close", &LoaderHandle::close);
+      .def("close",
+           [](LoaderHandle& self) {
+             const LoaderHandle::Call call(self, here());
+             self.close();
+           })
+      .def_prop_ro("is_in_use", &LoaderHandle::is_in_use);
 }
 
 }  // namespace

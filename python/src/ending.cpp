@@ -3,6 +3,8 @@
 #include <mutex>
 #include <vector>
 
+#include "samples.h"
+
 namespace graphsink::python {
 
 namespace {
@@ -30,7 +32,7 @@ void end_later(std::shared_ptr<void> object, nb::object callables) noexcept {
 }
 
 void end_late_objects() noexcept {
-  if (is_in_host_op()) return;
+  if (is_in_host_op() || MakingSample::is_for_any()) return;  // which what ends may wait for
   std::vector<Late> all;
   {
     const std::lock_guard lock(late().mutex);

@@ -15,8 +15,8 @@ namespace nb = nanobind;
 
 namespace graphsink::python {
 
-// Keeps an object that was dropped in the function of a host op, which may be part of the work that its end waits for,
-// until end_late_objects(), and `callables`, which its steps call.
+// Keeps an object that was dropped in the function of a host op, or of a loader's sample, which may be part of the work
+// that its end waits for, until end_late_objects(), and `callables`, which that work calls.
 void end_later(std::shared_ptr<void> object, nb::object callables) noexcept;
 // Called with the GIL.
 void end_late_objects() noexcept;

@@ -8,11 +8,15 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ending.h"
 #include "graphsink/graphsink.h"
+#include "samples.h"
+#include "where.h"
 
 namespace nb = nanobind;
 
@@ -81,22 +85,64 @@ struct ProgramHandle {
 };
 
 // A Loader or a StreamLoader, until it is closed: its workers may call Python, and must be gone before the interpreter
-// is.
+// is. One call at a time uses it, see Call. All members are used with the GIL.
 template <class T>
-struct LoaderHandleOf {
+class LoaderHandleOf {
+ public:
   LoaderHandleOf() = default;
   LoaderHandleOf(const LoaderHandleOf&) = delete;
   ~LoaderHandleOf() { close(); }
 
-  // Waits for the workers to finish their sample.
+  // A call that uses the loader; until it ends, others are refused. Throws Error if there is one already, of any
+  // thread, and on a thread that makes a sample for this loader.
+  class Call {
+   public:
+    Call(LoaderHandleOf& of, const Where& where) : handle_(of) {
+      of.require_free(where);
+      of.caller_ = std::this_thread::get_id();
+    }
+    ~Call() { handle_.caller_ = {}; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    LoaderHandleOf& handle_;
+  };
+  bool is_in_use() const { return caller_ != std::thread::id(); }
+
+  // Calls call(T&, where) without the GIL, as a Call.
+  template <class Function>
+  auto use(const Function& call) {
+    const Where where = here();
+    const Call one(*this, where);
+    T& of = open(where);
+    nb::gil_scoped_release others_run;
+    return call(of, where);
+  }
+  // The same for what changes nothing: the thread of a Call may do it within that, as functions of train() do.
+  template <class Function>
+  auto look(const Function& call) {
+    if (caller_ != std::this_thread::get_id()) return use(call);
+    const Where where = here();
+    T& of = open(where);
+    nb::gil_scoped_release others_run;
+    return call(of, where);
+  }
+
+  // Waits for the workers to finish their sample. On one of these it takes place later.
   void close() {
     if (loader == nullptr) return;
+    if (MakingSample::is_for(this)) {
+      nb::list kept;
+      for (const nb::object& object : used) kept.append(object);
+      return end_later(std::shared_ptr<T>(std::move(loader)), std::move(kept));
+    }
     nb::gil_scoped_release others_run;
     loader.reset();
   }
   // Throws Error for a loader that was closed.
   T& open(const Where& where) {
-    if (loader == nullptr) throw Error("Loader", where, "it was closed", "make another one");
+    if (loader == nullptr) throw Error(kName, where, "it was closed", "make another one");
     return *loader;
   }
 
@@ -107,6 +153,23 @@ struct LoaderHandleOf {
 
   std::unique_ptr<T> loader;
   std::vector<nb::object> used;  // by the loader
+
+ private:
+  static constexpr bool kIsLoader = std::is_same_v<T, Loader>;
+  static constexpr const char* kName = kIsLoader ? "Loader" : "StreamLoader";
+
+  void require_free(const Where& where) const {
+    if (!is_in_use() && !MakingSample::is_for(this)) return;
+    throw Error(kName, where,
+                is_in_use() ? "another call of the same " + std::string(kName) + " is under way"
+                            : "its own source or `prepare` has called it",
+                kIsLoader
+                    ? "use it on one thread, and not in its source, in `prepare` or in a function of train(), where "
+                      "it has its position and report(); should_stop ends a training"
+                    : "use it on one thread, and not in its source or in `prepare`");
+  }
+
+  std::thread::id caller_;  // of the Call
 };
 using LoaderHandle = LoaderHandleOf<Loader>;
 

@@ -34,6 +34,26 @@ nb::object part_of(nb::handle sample, const std::vector<Field>& fields, std::siz
 
 }  // namespace
 
+bool MakingSample::is_for(const void* loader) noexcept {
+  for (const MakingSample* each = innermost(); each != nullptr; each = each->outer_)
+    if (each->loader_ == loader) return true;
+  return false;
+}
+
+const MakingSample*& MakingSample::innermost() noexcept {
+  thread_local const MakingSample* made = nullptr;
+  return made;
+}
+
+std::shared_ptr<const Source> source_for(const void* loader, const SourceHandle& handle, const Where& where) {
+  if (!handle.function.is_valid()) return handle.source;
+  const auto read = [loader, source = handle.source, where](std::int64_t index, SampleMemory to) {
+    const MakingSample here(loader);
+    source->read(index, to, where);
+  };
+  return function_source(handle.source->size(), handle.source->fields(), read, where);
+}
+
 std::vector<Field> fields_of(const nb::dict& fields) {
   std::vector<Field> all;
   for (auto [name, type] : fields) {
@@ -74,11 +94,12 @@ nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from) {
   return sample;
 }
 
-Prepare prepare_of(nb::handle function, const std::vector<Field>& from, const std::vector<Field>& to,
-                   const Where& where) {
+Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Field>& from,
+                   const std::vector<Field>& to, const Where& where) {
   if (function.is_none()) return {};
-  return [function, from, to, where](const SampleKey& key, SampleMemory read, SampleMemory made) {
+  return [loader, function, from, to, where](const SampleKey& key, SampleMemory read, SampleMemory made) {
     require_running("prepare", where);
+    const MakingSample here(loader);
     nb::gil_scoped_acquire gil;
     copy_sample(function(key, sample_dict(from, read)), to, made, "prepare", where);
   };

@@ -24,6 +24,29 @@ struct SourceHandle {
   nb::object function{};  // which the source calls, if it is one of Python
 };
 
+// While it lives, its thread makes a sample for a loader by a function of Python. There the loader may not be called,
+// nor be waited for: it waits for the sample.
+class MakingSample {
+ public:
+  explicit MakingSample(const void* loader) noexcept : loader_(loader), outer_(innermost()) { innermost() = this; }
+  ~MakingSample() { innermost() = outer_; }
+  MakingSample(const MakingSample&) = delete;
+  MakingSample& operator=(const MakingSample&) = delete;
+
+  // Whether this thread makes a sample for the loader.
+  static bool is_for(const void* loader) noexcept;
+  static bool is_for_any() noexcept { return innermost() != nullptr; }
+
+ private:
+  static const MakingSample*& innermost() noexcept;
+
+  const void* loader_;
+  const MakingSample* outer_;
+};
+
+// The source as a loader reads it, within a MakingSample where it calls a function of Python.
+std::shared_ptr<const Source> source_for(const void* loader, const SourceHandle& handle, const Where& where);
+
 // Fields by name, as pairs of a dtype and a shape.
 std::vector<Field> fields_of(const nb::dict& fields);
 nb::dict fields_dict(const std::vector<Field>& fields);
@@ -38,8 +61,8 @@ void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemo
 nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from);
 
 // The `prepare` of loaders: function(key, sample) makes the fields `to` of a sample with the fields `from`. The
-// function is only borrowed, and called with the GIL. Empty for None.
-Prepare prepare_of(nb::handle function, const std::vector<Field>& from, const std::vector<Field>& to,
-                   const Where& where);
+// function is only borrowed, and called with the GIL, within a MakingSample of the loader. Empty for None.
+Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Field>& from,
+                   const std::vector<Field>& to, const Where& where);
 
 }  // namespace graphsink::python

@@ -51,8 +51,9 @@ class StreamLoaderHandle : public LoaderHandleOf<StreamLoader> {
 
   void make(const SourceHandle& source, const SampleOrder& order, StreamLoaderOptions options, const Where& where) {
     options.log = log_function(log_);
+    const std::shared_ptr<const Source> read = source_for(this, source, where);
     WithoutGil others_run;
-    loader = std::make_unique<StreamLoader>(stream_, source.source, order, options, where);
+    loader = std::make_unique<StreamLoader>(stream_, read, order, options, where);
   }
 
   // Memory that arrays keep tells the log function, too, where it cannot be freed: not any more.
@@ -61,18 +62,8 @@ class StreamLoaderHandle : public LoaderHandleOf<StreamLoader> {
     *log_ = {};
   }
 
-  // Calls call(StreamLoader&, where) without the GIL. Throws Error if there is a call already: of another thread, or
-  // the one that has called `prepare`.
-  template <class Call>
-  auto use(const Call& call) {
-    const Where where = here();
-    const InUse in_use(*this, where);
-    StreamLoader& of = open(where);
-    WithoutGil others_run;
-    return call(of, where);
-  }
   void end() {
-    const InUse in_use(*this, here());
+    const Call call(*this, here());
     close();
   }
 
@@ -90,21 +81,6 @@ class StreamLoaderHandle : public LoaderHandleOf<StreamLoader> {
   }
 
  private:
-  // Its functions hold the GIL.
-  struct InUse {
-    InUse(StreamLoaderHandle& of, const Where& where) : handle(of) {
-      if (handle.is_in_use_) {
-        throw Error("StreamLoader", where, "another call of the same StreamLoader is under way",
-                    "use it on one thread, and not in `prepare`");
-      }
-      handle.is_in_use_ = true;
-    }
-    ~InUse() { handle.is_in_use_ = false; }
-    InUse(const InUse&) = delete;
-    InUse& operator=(const InUse&) = delete;
-    StreamLoaderHandle& handle;
-  };
-
   // The address of a field whose dtype is that of one of the types.
   template <class... T>
   void* address(const Field& field, const Where& where) {
@@ -119,7 +95,6 @@ class StreamLoaderHandle : public LoaderHandleOf<StreamLoader> {
   DeviceId device_;
   cudaStream_t stream_;
   std::shared_ptr<nb::handle> log_;  // its object is among those that are used
-  bool is_in_use_ = false;
 };
 
 void make_stream_loader(StreamLoaderHandle* self, nb::handle stream, nb::handle source_object, const SampleOrder& order,
@@ -135,7 +110,7 @@ void make_stream_loader(StreamLoaderHandle* self, nb::handle stream, nb::handle 
                               .device = device};
   if (!fields.is_none()) options.fields = fields_of(nb::cast<nb::dict>(fields));
   const std::vector<Field>& made = options.fields.empty() ? source.source->fields() : options.fields;
-  options.prepare = prepare_of(prepare, source.source->fields(), made, where);
+  options.prepare = prepare_of(self, prepare, source.source->fields(), made, where);
   auto* handle = new (self) StreamLoaderHandle(stream, cuda(device), log);
   try {
     handle->used = {nb::borrow(stream), nb::borrow(source_object), nb::borrow(prepare), nb::borrow(log)};
@@ -217,7 +192,7 @@ void bind_stream_loader(nb::module_& m) {
       .def_prop_ro("batches", [](Handle& self) { return self.open(here()).batches(here()); })
       .def_prop_ro("position",
                    [](Handle& self) {
-                     return self.use([](StreamLoader& of, const Where& where) { return of.position(where); });
+                     return self.look([](const StreamLoader& of, const Where& where) { return of.position(where); });
                    })
       .def(
           "seek",
@@ -226,8 +201,11 @@ void bind_stream_loader(nb::module_& m) {
           },
           nb::arg("position"))
       .def("report",
-           [](Handle& self) { return self.use([](StreamLoader& of, const Where& where) { return of.report(where); }); })
-      .def("close", &Handle::end);
+           [](Handle& self) {
+             return self.look([](const StreamLoader& of, const Where& where) { return of.report(where); });
+           })
+      .def("close", &Handle::end)
+      .def_prop_ro("is_in_use", &Handle::is_in_use);
 }
 
 }  // namespace graphsink::python

@@ -193,6 +193,7 @@ void bind_save(nb::module_& m) {
 
 TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOptions options, ShouldStop& stop,
                          nb::handle progress, const Where& where) {
+  const LoaderHandle::Call call(loader, where);
   Loader& batches = loader.open(where);
   std::unique_ptr<std::FILE, CloseFile> cell;
   options.progress = nullptr;
@@ -261,6 +262,7 @@ void bind_train(nb::module_& m) {
       "run_evaluation",
       [](ProgramHandle& program, LoaderHandle& loader, const std::vector<Metric>& metrics, Mode mode) {
         const Where where = here();
+        const LoaderHandle::Call call(loader, where);
         Loader& batches = loader.open(where);
         Metrics found;
         {

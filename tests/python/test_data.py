@@ -2,6 +2,7 @@
 import gc
 import subprocess
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -200,6 +201,125 @@ def test_a_closed_loader_refuses():
     loader.close()
     with pytest.raises(gs.Error, match="closed"):
         loader.next()
+
+
+# Calls of a loader that change it, or wait for it.
+CALLS = {"next": lambda loader: loader.next(), "seek": lambda loader: loader.seek(gs.LoaderPosition()),
+         "set_steps_per_launch": lambda loader: loader.set_steps_per_launch(2), "close": lambda loader: loader.close()}
+LOOKS = {"position": lambda loader: loader.position, "report": lambda loader: loader.report()}
+UNDER_WAY = "another call of the same Loader is under way"
+
+
+def refusal(call, loader):
+    with pytest.raises(gs.Error) as caught:
+        call(loader)
+    return caught.value
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("call", CALLS | LOOKS)
+def test_one_thread_uses_a_loader_at_a_time(call, workers):
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow(DataSet):
+        def __getitem__(self, i):
+            if threading.current_thread() is not threading.main_thread():
+                begun.set()
+                assert may_end.wait(60)
+            return super().__getitem__(i)
+
+    loader = gs.Loader(reader(gs.cpu()), Slow(), gs.sample_order(100, batch=BATCH), workers=workers)
+    thread = threading.Thread(target=loader.next)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        error = refusal((CALLS | LOOKS)[call], loader)
+        assert error.problem == UNDER_WAY and "use it on one thread" in error.remedy
+        assert error.file == __file__ and loader.batches == 12
+    finally:
+        may_end.set()
+        thread.join()
+    assert loader.next() == 1 and loader.report().batches == 2
+
+
+@pytest.mark.parametrize("function", ["data set", "prepare"])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_source_cannot_call_its_loader(call, workers, function):
+    """The error comes in the place of the batch, and the loader stays as it was."""
+    calls = True
+
+    def sample(i):
+        if calls and i == 30:
+            CALLS[call](loader)
+        return {"x": X[i], "y": Y[i]}
+
+    class Calling(DataSet):
+        __getitem__ = staticmethod(sample if function == "data set" else DataSet().__getitem__)
+
+    prepare = (lambda key, s: sample(key.sample)) if function == "prepare" else None
+    order = gs.sample_order(100, batch=BATCH, is_shuffled=False)
+    loader = gs.Loader(reader(gs.cpu()), Calling(), order, workers=workers, prepare=prepare)
+    for _ in range(3):
+        assert loader.next() == 1
+    error = refusal(gs.Loader.next, loader)
+    assert error.problem in (UNDER_WAY, "its own source or `prepare` has called it") and "not in its source" in error.remedy
+    calls = False
+    assert sum(loader.next() for _ in range(9)) == 9 and loader.next() == 0
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_worker_cannot_call_its_loader_between_two_calls_either(call):
+    is_done, problems = threading.Event(), []
+
+    class Calling(DataSet):
+        def __getitem__(self, i):
+            if i == 8 and not is_done.is_set():
+                returned.wait(60)
+                problems.append(refusal(CALLS[call], loader).problem)
+                is_done.set()
+            return super().__getitem__(i)
+
+    returned = threading.Event()
+    loader = gs.Loader(reader(gs.cpu()), Calling(), gs.sample_order(100, batch=BATCH, is_shuffled=False))
+    assert loader.next() == 1
+    returned.set()
+    assert is_done.wait(60)
+    assert problems == ["its own source or `prepare` has called it"]
+    assert loader.next() == 1
+
+
+def test_a_worker_may_drop_the_last_reference_to_its_loader():
+    """What waits for the worker is then ended by another thread."""
+    returned, is_done = threading.Event(), threading.Event()
+    loaders = []
+
+    class Dropping(DataSet):
+        def __getitem__(self, i):
+            if i == 8:
+                returned.wait(60)
+                loaders.clear()
+                is_done.set()
+            return super().__getitem__(i)
+
+    loaders.append(gs.Loader(reader(gs.cpu()), Dropping(), gs.sample_order(100, batch=BATCH, is_shuffled=False)))
+    gone = weakref.ref(loaders[0])
+    assert loaders[0].next() == 1
+    returned.set()
+    assert is_done.wait(60)
+    assert gone() is None and reader(gs.cpu()).steps() == 0
+
+
+def test_a_source_may_use_another_loader():
+    other = gs.Loader(reader(gs.cpu()), DataSet(), gs.sample_order(100, batch=BATCH))
+
+    class Nested(DataSet):
+        def __getitem__(self, i):
+            other.next()
+            return super().__getitem__(i)
+
+    loader = gs.Loader(reader(gs.cpu()), Nested(), gs.sample_order(100, batch=BATCH))
+    assert loader.next() == 1
 
 
 def test_an_interpreter_ends_with_open_loaders():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -96,6 +97,52 @@ def test_what_a_function_raises_ends_the_training(where):
         model.train(steps=50, **options)
     assert model.program.steps() < 50 or where == "evaluate"
     assert Model(gs.cpu()).train(steps=3).steps == 3
+
+
+@pytest.mark.parametrize("call", ["next", "close", "seek", "set_steps_per_launch", "train", "evaluate"])
+@pytest.mark.parametrize("where", ["on_step", "evaluate", "actions", "should_stop"])
+def test_a_function_cannot_use_the_loader(where, call):
+    model = Model(gs.cpu(), steps_per_launch=2)
+    calls = {"next": model.loader.next, "close": model.loader.close, "seek": lambda: model.loader.seek(gs.LoaderPosition()),
+             "set_steps_per_launch": lambda: model.loader.set_steps_per_launch(3), "train": lambda: model.train(steps=3),
+             "evaluate": lambda: gs.evaluate(model.program, model.loader, ["loss"])}
+
+    def function(*_):
+        calls[call]()
+        return {}
+
+    with pytest.raises(gs.Error, match="another call of the same Loader is under way") as caught:
+        model.train(steps=20, evaluate_every=5 if where == "evaluate" else 0,
+                    **{where: [(3, function)] if where == "actions" else function})
+    assert "should_stop ends a training" in caught.value.remedy
+    assert model.train(steps=30, epochs=100).steps == 30
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_may_ask_the_loader_where_it_is(workers):
+    model, seen = Model(gs.cpu(), workers=workers), []
+    model.train(steps=20, steps_per_launch=4, actions=[(4, lambda steps: seen.append((steps, model.loader.position, model.loader.report())))])
+    assert [steps for steps, _, _ in seen] == [4, 8, 12, 16, 20]
+    assert all(position == gs.LoaderPosition(steps // 8, steps % 8) for steps, position, _ in seen)
+    assert all(report.batches >= steps for steps, _, report in seen)
+
+
+def test_another_thread_cannot_use_the_loader_of_a_training():
+    model, errors = Model(gs.cpu()), []
+
+    def other():
+        for use in (model.loader.next, model.loader.close, model.loader.report, lambda: model.loader.position):
+            with pytest.raises(gs.Error, match="another call of the same Loader") as caught:
+                use()
+            errors.append(caught.value)
+
+    def action(_):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    model.train(steps=6, actions=[(5, action)])
+    assert len(errors) == 4
 
 
 def test_a_function_may_stop_it():
