@@ -112,7 +112,8 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
   nb::object made = nb::module_::import_("graphsink._arrays")
                         .attr("from_numbers")(object, wanted ? dtype_object(*wanted) : nb::none());
   if (!nb::try_cast(made, array)) {
-    throw Error("array", where, "no array of " + nb::cast<std::string>(nb::str(made.attr("dtype"))) + " can be used",
+    throw Error("array", where,
+                "no array of " + nb::cast<std::string>(nb::str(nb::object(made.attr("dtype")))) + " can be used",
                 "convert it, for example with .astype(numpy.float32)");
   }
   Tensor tensor = copy_of(array, where);

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,11 @@ struct NewSizes {
 struct FilePath {
   std::filesystem::path path;
 };
+// A path, or the name of a file, as a str. Names have any bytes; those that are no UTF-8 are escaped, as os.fsdecode()
+// does, so that the str names the same file.
+inline nb::str path_object(std::string_view path) {
+  return nb::steal<nb::str>(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
 // Two sizes, for h and w; one integer stands for both.
 struct Pair {
   std::array<std::int64_t, 2> list{};

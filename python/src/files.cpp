@@ -46,7 +46,9 @@ void bind_checkpoint(nb::module_& m) {
           "unsupported", [](const Checkpoint& self) { return dict_of(self.unsupported); },
           nb::sig("def unsupported(self) -> dict[str, str]"),
           "The dtypes, by name, of tensors that were not loaded because graphsink does not have these dtypes.")
-      .def_ro("source", &Checkpoint::source, "The file it was read from; may be empty.")
+      .def_prop_ro(
+          "source", [](const Checkpoint& self) { return path_object(self.source); },
+          "The file it was read from; may be empty.")
       .def(
           "number", [](const Checkpoint& self, const std::string& name) { return self.number(name, here()); },
           nb::arg("name"), "A whole number in the metadata. Raises Error if there is none.");

@@ -17,11 +17,9 @@ struct ImageFolderHandle : SourceHandle {
 };
 
 #ifdef GRAPHSINK_IMAGES
-// Names of files have any bytes; those that are no text are escaped, as os.fsdecode() does.
 nb::object names_object(const std::vector<std::string>& names) {
   nb::list all;
-  for (const std::string& name : names)
-    all.append(nb::steal(PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size()))));
+  for (const std::string& name : names) all.append(path_object(name));
   return all;
 }
 

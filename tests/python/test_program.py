@@ -314,6 +314,15 @@ def test_numbers_in_checkpoints_are_f32() -> None:
     np.testing.assert_array_equal(v.read(), [1, 2])
 
 
+def test_a_checkpoint_names_its_file_in_any_bytes(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.safetensors")
+    gs.save(path, [gs.Variable("v", [1.0])])
+    read = gs.read_checkpoint(path)
+    assert read.source == str(path) and os.path.exists(read.source)
+    with pytest.raises(gs.Error, match="shape"):
+        gs.restore([gs.Variable("v", [1.0, 2.0])], read)
+
+
 def test_bf16_goes_round(tmp_path: pathlib.Path) -> None:
     v = gs.Variable("v", [1.0, 1.5], gs.bf16)
     gs.save(tmp_path / "v", [v])

@@ -84,6 +84,17 @@ def test_a_training_goes_on_from_its_file(device, tmp_path):
     assert str(gs.newest_checkpoint(tmp_path)) == result.saved
 
 
+def test_files_lie_in_folders_of_any_name(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff run")
+    model = Model(gs.cpu())
+    result = model.train(steps=5, save=gs.SaveOptions(folder), log_file=tmp_path / os.fsdecode(b"\xfe.jsonl"))
+    assert os.path.dirname(result.saved) == str(folder) and os.path.exists(result.saved)
+    assert Model(gs.cpu()).train(steps=7, save=gs.SaveOptions(folder)).first == 5
+    assert str(gs.newest_checkpoint(folder)).startswith(str(folder))
+    with pytest.raises(gs.Error, match="none"):
+        gs.read_checkpoint(folder / "none")
+
+
 @pytest.mark.parametrize("where", ["on_step", "evaluate", "actions", "should_stop"])
 def test_what_a_function_raises_ends_the_training(where):
     def fail(*_):
