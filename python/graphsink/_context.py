@@ -1,6 +1,7 @@
 """The graph or the Eager that the current task builds with."""
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -26,7 +27,7 @@ def wait_for_programs() -> None:
         for program in known:
             with suppress(Exception):  # a failed step that nobody asked for, or a child of fork()
                 program.sync()
-    _core.end_python()
+    _core.end_python(has_daemons=threading.active_count() > 1)
 
 
 def current_graph() -> _core.Graph | None:

@@ -208,11 +208,9 @@ class StreamLoader(_OfSamples):
 
 @atexit.register
 def _close_all() -> None:
-    """Workers that call Python must be gone before the interpreter is. A loader that another thread is using stays open: that is
-    a daemon thread, which Python stops within its call."""
+    """Workers that call Python must be gone before the interpreter is. A loader that a daemon thread is using stays open."""
     for loader in list(_open):
-        if not loader.core.is_in_use:
-            loader.core.close()
+        loader.core.end_with_python()
 
 
 def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], feeds: Iterable[str] | None = None, *,

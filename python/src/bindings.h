@@ -12,13 +12,10 @@
 
 #include "arrays.h"
 #include "casters.h"
+#include "gil.h"
 #include "handles.h"
 
 namespace graphsink::python {
-
-// While it lives, other Python threads run. For every call that waits, or takes a lock that a thread may hold which
-// waits for the GIL.
-using WithoutGil = nb::gil_scoped_release;
 
 // Lets other Python threads run while ops of an Eager are computed; an op of a graph is made too fast for that.
 // Declared before the operands, which may be the last to refer to memory of a device: so they end without the GIL, too.

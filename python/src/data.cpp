@@ -20,8 +20,8 @@ SourceHandle python_source(std::int64_t size, nb::handle fields, const nb::objec
   const std::vector<Field> all = fields_of(nb::cast<nb::dict>(fields));
   const auto fill = [function = nb::handle(function), all, where](std::int64_t index, SampleMemory to) {
     require_running("function_source", where);
-    nb::gil_scoped_acquire gil;
-    copy_sample(function(index), all, to, "function_source", where);
+    WithGil gil;
+    copy_sample(ending_here([&] { return function(index); }), all, to, "function_source", where);
   };
   return {function_source(size, all, fill, where), function};
 }
@@ -309,7 +309,7 @@ void bind_loader(nb::module_& m) {
              const LoaderHandle::Call call(self, here());
              self.close();
            })
-      .def_prop_ro("is_in_use", &LoaderHandle::is_in_use);
+      .def("end_with_python", &LoaderHandle::end_with_python);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void end_late_objects() noexcept {
     all.swap(late().all);
   }
   if (all.empty()) return;
-  nb::gil_scoped_release others_run;
+  WithoutGil others_run;
   for (Late& each : all) each.object.reset();
 }
 

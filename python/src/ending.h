@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gil.h"
 #include "graphsink/graphsink.h"
 #include "host_op.h"
 
@@ -25,7 +26,7 @@ void end_late_objects() noexcept;
 template <class T>
 void end_at_once(T&& object) noexcept {
   static_assert(!std::is_lvalue_reference_v<T>);
-  nb::gil_scoped_release others_run;
+  WithoutGil others_run;
   const T ended = std::move(object);
 }
 // The same, but later if it was dropped in the function of a host op.

@@ -13,7 +13,7 @@ void ProgramHandle::close() noexcept {
 std::uint64_t ProgramHandle::work(const Where& where) const {
   Counters given;
   {
-    nb::gil_scoped_release others_run;
+    WithoutGil others_run;
     given = program->counters(where);
   }
   // Data on its way to inputs is not among these. A step in a graph of the caller's is none of them: its call is.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ending.h"
+#include "gil.h"
 #include "graphsink/graphsink.h"
 #include "samples.h"
 #include "where.h"
@@ -110,13 +111,20 @@ class LoaderHandleOf {
   };
   bool is_in_use() const { return caller_ != std::thread::id(); }
 
+  // Called when Python begins to end, on its main thread: other threads are daemon threads. One that uses the loader
+  // keeps it, and one that wants to waits for the end of the process.
+  void end_with_python() {
+    ended_by_ = std::this_thread::get_id();
+    if (!is_in_use()) close();
+  }
+
   // Calls call(T&, where) without the GIL, as a Call.
   template <class Function>
   auto use(const Function& call) {
     const Where where = here();
     const Call one(*this, where);
     T& of = open(where);
-    nb::gil_scoped_release others_run;
+    WithoutGil others_run;
     return call(of, where);
   }
   // The same for what changes nothing: the thread of a Call may do it within that, as functions of train() do.
@@ -125,7 +133,7 @@ class LoaderHandleOf {
     if (caller_ != std::this_thread::get_id()) return use(call);
     const Where where = here();
     T& of = open(where);
-    nb::gil_scoped_release others_run;
+    WithoutGil others_run;
     return call(of, where);
   }
 
@@ -137,7 +145,7 @@ class LoaderHandleOf {
       for (const nb::object& object : used) kept.append(object);
       return end_later(std::shared_ptr<T>(std::move(loader)), std::move(kept));
     }
-    nb::gil_scoped_release others_run;
+    WithoutGil others_run;
     loader.reset();
   }
   // Throws Error for a loader that was closed.
@@ -159,7 +167,12 @@ class LoaderHandleOf {
   static constexpr const char* kName = kIsLoader ? "Loader" : "StreamLoader";
 
   void require_free(const Where& where) const {
-    if (!is_in_use() && !MakingSample::is_for(this)) return;
+    const bool is_in_sample = MakingSample::is_for(this);
+    if (ended_by_ != std::thread::id() && ended_by_ != std::this_thread::get_id() && !is_in_sample) {
+      WithoutGil others_run;
+      wait_for_end();
+    }
+    if (!is_in_use() && !is_in_sample) return;
     throw Error(kName, where,
                 is_in_use() ? "another call of the same " + std::string(kName) + " is under way"
                             : "its own source or `prepare` has called it",
@@ -169,7 +182,8 @@ class LoaderHandleOf {
                     : "use it on one thread, and not in its source or in `prepare`");
   }
 
-  std::thread::id caller_;  // of the Call
+  std::thread::id caller_;    // thread of the Call
+  std::thread::id ended_by_;  // see end_with_python()
 };
 using LoaderHandle = LoaderHandleOf<Loader>;
 

@@ -100,10 +100,13 @@ nb::object owner_of(const HostSlot& slot, const std::string& name) {
 void run(const std::shared_ptr<HostSlot>& slot, const std::string& name, const CpuArgs& a) {
   if (!is_running()) refuse(name, "the interpreter of Python has ended", "wait for the program before: Program.sync()");
   const InHostOp here;
-  const nb::gil_scoped_acquire gil;
+  const WithGil gil;
   const nb::object kept = owner_of(*slot, name);
   const nb::object function = slot->function->function();
-  guarded(*slot, name, [&] { store_results(name, function(*operands_of(a)), a); });
+  guarded(*slot, name, [&] {
+    const nb::tuple operands = operands_of(a);
+    store_results(name, ending_here([&] { return function(*operands); }), a);
+  });
 }
 
 // The types of the outputs as the function of types gives them: the dtype and the sizes of each.
@@ -122,7 +125,7 @@ std::vector<TensorType> types_from(nb::handle out, nb::handle inputs, const Wher
 }
 
 void infer(const std::shared_ptr<HostSlot>& slot, const std::string& name, InferArgs& a) {
-  const nb::gil_scoped_acquire gil;
+  const WithGil gil;
   const nb::object kept = owner_of(*slot, name);
   const nb::object out = slot->function->out();
   nb::list inputs;

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "gil.h"
+
 namespace nb = nanobind;
 
 namespace graphsink::python {
@@ -32,7 +34,7 @@ void require_running(const char* op, const Where& where) {
 std::shared_ptr<nb::object> keep(nb::handle object) {
   return {new nb::object(nb::borrow(object)), [](nb::object* kept) {
             if (is_running()) {
-              nb::gil_scoped_acquire gil;
+              WithGil gil;
               delete kept;
             } else {
               kept->release();

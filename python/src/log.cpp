@@ -19,11 +19,12 @@ template <class Function>
 LogFunction calling(Function function) {
   return [function = std::move(function)](LogLevel level, std::string_view message) {
     if (!is_running()) throw std::runtime_error("the interpreter has ended");
-    nb::gil_scoped_acquire gil;
+    WithGil gil;
     const nb::object called = nb::borrow(function());
     if (!called.is_valid()) throw std::runtime_error("the log function is gone");
     try {
-      called(level, python_names(message));
+      const std::string text = python_names(message);
+      ending_here([&] { called(level, text); });
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("a log function of graphsink");
       throw std::runtime_error("the log function has failed");

@@ -13,11 +13,14 @@ NB_MODULE(_core, m) {
   m.def("here", &py::here, "The line of Python that calls, outside of the package.");
   m.def(
       "end_python",
-      [] {
+      [](bool has_daemons) {
         py::end_late_objects();
         py::end_python();
+        // Objects that their calls use are never freed.
+        if (has_daemons) nanobind::set_leak_warnings(false);
       },
-      "Called when the interpreter begins to end: host ops fail from then on.");
+      nanobind::arg("has_daemons"),
+      "Called when the interpreter begins to end: host ops fail from then on. has_daemons: there are daemon threads.");
   py::bind_errors(m);
   py::bind_types(m);
   py::bind_graph(m);

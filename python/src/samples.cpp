@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "casters.h"
+#include "gil.h"
 #include "interpreter.h"
 
 namespace graphsink::python {
@@ -100,8 +101,9 @@ Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Fi
   return [loader, function, from, to, where](const SampleKey& key, SampleMemory read, SampleMemory made) {
     require_running("prepare", where);
     const MakingSample here(loader);
-    nb::gil_scoped_acquire gil;
-    copy_sample(function(key, sample_dict(from, read)), to, made, "prepare", where);
+    WithGil gil;
+    const nb::dict sample = sample_dict(from, read);
+    copy_sample(ending_here([&] { return function(key, sample); }), to, made, "prepare", where);
   };
 }
 

@@ -147,12 +147,12 @@ struct Work {
 
   void operator()(cudaStream_t stream) {
     require_running("SinkCache", where);
-    nb::gil_scoped_acquire gil;
+    WithGil gil;
     if (ends) throw_raised(raised);
     raised = nullptr;
     const WithoutCollection no_frees;
     try {
-      function(reinterpret_cast<std::uintptr_t>(stream));
+      ending_here([&] { function(reinterpret_cast<std::uintptr_t>(stream)); });
     } catch (nb::python_error& error) {
       raised = std::make_shared<nb::python_error>(std::move(error));
       ends = !raised->matches(PyExc_Exception);

@@ -205,7 +205,7 @@ void bind_stream_loader(nb::module_& m) {
              return self.look([](const StreamLoader& of, const Where& where) { return of.report(where); });
            })
       .def("close", &Handle::end)
-      .def_prop_ro("is_in_use", &Handle::is_in_use);
+      .def("end_with_python", &Handle::end_with_python);
 }
 
 }  // namespace graphsink::python

@@ -18,24 +18,27 @@ namespace {
 
 // A stream that writes to sys.stdout, which is a cell of a notebook or a captured file, and not that of C.
 std::FILE* python_stdout() {
-  const cookie_io_functions_t functions{
-      .read = nullptr,
-      .write = [](void*, const char* text, std::size_t size) -> ssize_t {
-        if (!is_running()) return static_cast<ssize_t>(size);
-        nb::gil_scoped_acquire gil;
-        try {
-          nb::object out = nb::module_::import_("sys").attr("stdout");
-          if (!out.is_none()) {
-            out.attr("write")(nb::bytes(text, size).attr("decode")("utf-8", "replace"));
-            out.attr("flush")();
-          }
-        } catch (nb::python_error& error) {
-          error.discard_as_unraisable("the progress of gs.train()");
-        }
-        return static_cast<ssize_t>(size);
-      },
-      .seek = nullptr,
-      .close = nullptr};
+  const cookie_io_functions_t functions{.read = nullptr,
+                                        .write = [](void*, const char* text, std::size_t size) -> ssize_t {
+                                          if (!is_running()) return static_cast<ssize_t>(size);
+                                          WithGil gil;
+                                          try {
+                                            nb::object out = nb::module_::import_("sys").attr("stdout");
+                                            if (!out.is_none()) {
+                                              const nb::object written =
+                                                  nb::bytes(text, size).attr("decode")("utf-8", "replace");
+                                              ending_here([&] {
+                                                out.attr("write")(written);
+                                                out.attr("flush")();
+                                              });
+                                            }
+                                          } catch (nb::python_error& error) {
+                                            error.discard_as_unraisable("the progress of gs.train()");
+                                          }
+                                          return static_cast<ssize_t>(size);
+                                        },
+                                        .seek = nullptr,
+                                        .close = nullptr};
   std::FILE* made = fopencookie(nullptr, "w", functions);
   if (made != nullptr) std::setvbuf(made, nullptr, _IOLBF, 0);
   return made;
@@ -58,13 +61,13 @@ class ShouldStop {
     const auto now = std::chrono::steady_clock::now();
     if (function_ == nullptr && now - asked_ < std::chrono::milliseconds(20)) return false;
     asked_ = now;
-    nb::gil_scoped_acquire gil;
+    WithGil gil;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (nb::cast<bool>((*interrupt_)())) {
+    if (nb::cast<bool>(ending_here([&] { return (*interrupt_)(); }))) {
       was_interrupted_ = true;
       return true;
     }
-    return function_ != nullptr && nb::cast<bool>(nb::bool_((*function_)()));
+    return function_ != nullptr && nb::cast<bool>(nb::bool_(ending_here([&] { return (*function_)(); })));
   }
   bool has_function() const { return function_ != nullptr; }
   bool was_interrupted() const { return was_interrupted_; }
@@ -79,8 +82,8 @@ class ShouldStop {
 std::function<Metrics()> evaluation_of(nb::handle function) {
   if (function.is_none()) return {};
   return [function = keep(function)] {
-    nb::gil_scoped_acquire gil;
-    const auto found = nb::cast<std::map<std::string, double>>((*function)());
+    WithGil gil;
+    const auto found = nb::cast<std::map<std::string, double>>(ending_here([&] { return (*function)(); }));
     return Metrics(found.begin(), found.end());
   };
 }
@@ -88,10 +91,11 @@ std::function<Metrics()> evaluation_of(nb::handle function) {
 std::function<void(const StepValues&)> on_step_of(nb::handle function) {
   if (function.is_none()) return {};
   return [function = keep(function)](const StepValues& step) {
-    nb::gil_scoped_acquire gil;
+    WithGil gil;
     nb::list values;
     for (double value : step.values) values.append(value);
-    (*function)(step.step, nb::tuple(values));
+    const nb::tuple given(values);
+    ending_here([&] { (*function)(step.step, given); });
   };
 }
 
@@ -100,8 +104,8 @@ std::vector<StepAction> actions_of(nb::handle actions) {
   for (nb::handle each : actions) {
     all.push_back(
         {nb::cast<std::int64_t>(nb::object(each[0])), [function = keep(nb::object(each[1]))](std::int64_t steps) {
-           nb::gil_scoped_acquire gil;
-           (*function)(steps);
+           WithGil gil;
+           ending_here([&] { (*function)(steps); });
          }});
   }
   return all;
@@ -129,7 +133,8 @@ void bind_results(nb::module_& m) {
           },
           "The metrics of the last evaluation.")
       .def_prop_ro(
-          "saved", [](const TrainResult& self) { return path_object(self.saved.native()); }, "The last file; empty: there is none.")
+          "saved", [](const TrainResult& self) { return path_object(self.saved.native()); },
+          "The last file; empty: there is none.")
       .def_ro("saves", &TrainResult::saves)
       .def_ro("skipped_saves", &TrainResult::skipped_saves);
   nb::enum_<Metric::Kind>(m, "MetricKind", "How the values of the steps of an evaluation become one number.")

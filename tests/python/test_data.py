@@ -322,6 +322,53 @@ def test_a_source_may_use_another_loader():
     assert loader.next() == 1
 
 
+DAEMON = """
+import sys, threading, time
+sys.path.insert(0, {folder!r})
+import numpy as np
+import graphsink as gs
+import test_data
+class Slow(test_data.DataSet):
+    def __getitem__(self, i):
+        time.sleep(0.001)
+        return super().__getitem__(i)
+program = test_data.reader(gs.cpu())
+loader = gs.Loader(program, Slow(), gs.sample_order(100, batch=8), workers={workers})
+begun = threading.Event()
+def call_loader():
+    while True:
+        if n := loader.next(): program.run(steps=n)
+        begun.set()
+def train():
+    gs.train(program, loader, steps=10**9, progress=False, actions=[(1, lambda steps: begun.set())])
+def train_with_a_function():
+    gs.train(program, loader, steps=10**9, progress=False, records=["x"], on_step=lambda step, values: begun.set())
+def run():
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (64, 64))
+    graph.output("y", x @ x)
+    alone = gs.compile(graph, gs.cpu())
+    alone.write("x", np.zeros((64, 64), np.float32))
+    while True:
+        alone.run()
+        alone.sync()
+        begun.set()
+threading.Thread(target={function}, daemon=True).start()
+begun.wait(60)
+time.sleep(0.003 * {times})
+print("end")
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("function", ["call_loader", "train", "train_with_a_function", "run"])
+def test_an_interpreter_ends_with_a_daemon_thread(function, workers):
+    for times in range(4):
+        script = DAEMON.format(folder=__file__.rpartition("/")[0], function=function, workers=workers, times=times)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
 def test_an_interpreter_ends_with_open_loaders():
     program = f"""
 import sys
