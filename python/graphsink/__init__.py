@@ -17,7 +17,7 @@ import numpy as _np
 
 from graphsink import _core
 from graphsink._core import *
-from graphsink._core import Checkpoint, Eager, Graph, Program, Restored, Value, Variable
+from graphsink._core import Checkpoint, Eager, Graph, Program, Restored, Tensor, Value, Variable
 from graphsink import _trees
 from graphsink._context import current_eager as _current_eager
 from graphsink._context import current_graph as current_graph, eager as eager
@@ -136,5 +136,19 @@ def state_dict(of: Program | TracedProgram | _Any) -> dict[str, _Any]:
 
 
 def load_state_dict(to: Program | TracedProgram | _Any, state: _Mapping[str, _Any], **options: _Any) -> Restored:
-    """Writes arrays, such as those of a state_dict() of PyTorch on the CPU, to the Variables of the same names."""
-    return restore(to, Checkpoint({name: data for name, data in state.items()}), without_step=True, **options)
+    """Writes arrays, such as those of a state_dict() of PyTorch on the CPU, to the Variables of the same names. A Variable of bf16,
+    which NumPy does not have, takes an array of float32 without `convert`, if bf16 holds all of its numbers."""
+    is_program = isinstance(to, (Program, TracedProgram, Traced, Graph))
+    variables = _program_of(to, "load_state_dict").variables if is_program else _trees.leaves(to)
+    of_bf16 = {each.name for each in variables if isinstance(each, Variable) and each.dtype == bf16}
+    tensors = {name: _as_bf16(data) if name in of_bf16 else data for name, data in state.items()}
+    return restore(to, Checkpoint(tensors), without_step=True, **options)
+
+
+def _as_bf16(data: _Any) -> _Any:
+    """The same numbers in bf16 if they are float32 and lose nothing by it, else what was given."""
+    numbers = Tensor(data)
+    if numbers.dtype != f32:
+        return data
+    made = numbers.to(bf16)
+    return made if _np.array_equal(made.numpy(), numbers.numpy(), equal_nan=True) else data

@@ -314,6 +314,28 @@ def test_numbers_in_checkpoints_are_f32() -> None:
     np.testing.assert_array_equal(v.read(), [1, 2])
 
 
+def test_a_state_dict_of_bf16_goes_round(device: gs.DeviceId) -> None:
+    """It reads bf16 as float32, which loses nothing. Numbers that bf16 does not hold are converted only where that is wanted."""
+    numbers = [1.5, -0.0, np.inf, np.nan, 1e-40]
+    v, graph = gs.Variable("v", numbers, gs.bf16), gs.Graph()
+    graph.output("y", graph.value(v) * graph.value(v))
+    program = gs.compile(graph, device)
+    for of in (program, {"v": v}):
+        state = gs.state_dict(of)
+        assert state["v"].dtype == np.float32
+        v.write([0.0] * 5)
+        assert gs.load_state_dict(of, state).loaded == ["v"]
+        np.testing.assert_array_equal(gs.state_dict(of)["v"].view(np.uint32), state["v"].view(np.uint32))
+        gs.load_state_dict(of, {"v": [1, 2, 3, 4, 5]})
+        for others in (np.full(5, 1.001, np.float32), np.ones(5, np.float64)):
+            with pytest.raises(gs.Error, match="set convert"):
+                gs.load_state_dict(of, {"v": others})
+            np.testing.assert_array_equal(v.read(), [1, 2, 3, 4, 5])
+            gs.load_state_dict(of, {"v": others}, convert=True)
+            np.testing.assert_array_equal(v.read(), np.ones(5))
+            v.write([1, 2, 3, 4, 5])
+
+
 def test_a_checkpoint_names_its_file_in_any_bytes(tmp_path: pathlib.Path) -> None:
     path = tmp_path / os.fsdecode(b"\xff.safetensors")
     gs.save(path, [gs.Variable("v", [1.0])])
