@@ -34,8 +34,13 @@ def source_of(data: Any) -> _core.Source:
         raise ValueError("a source has at least one sample, and the data set has none")
     first = data[0]
     if not isinstance(first, Mapping):
-        first = dict(enumerate(first)) if isinstance(first, (tuple, list)) else {0: first}
-    fields = {str(name): _field(part) for name, part in first.items()}
+        parts = first if isinstance(first, (tuple, list)) else (first,)
+        first = {str(number): part for number, part in enumerate(parts)}
+    for name in first:
+        if not isinstance(name, str):
+            raise TypeError(f"fields are named by a str, and a sample of the data set has the key {name!r}; return a dict with names, or "
+                            "a tuple")
+    fields = {name: _field(part) for name, part in first.items()}
     return _core.function_source(len(data), fields, data.__getitem__)
 
 

@@ -16,11 +16,12 @@ from graphsink._mixed import program_of
 from graphsink._program import TracedProgram
 
 
-def evaluate(program: _core.Program | TracedProgram, loader: Loader, metrics: Sequence[_core.Metric | str],
+def evaluate(program: _core.Program | TracedProgram, loader: Loader, metrics: Sequence[_core.Metric | str] | _core.Metric | str,
              mode: _core.Mode = _core.Mode.sink) -> dict[str, float]:
     """Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records, such as the
     mean of "accuracy". The program may share Variables with one that is trained."""
-    wanted = [_core.Metric(metric) if isinstance(metric, str) else metric for metric in metrics]
+    given = [metrics] if isinstance(metrics, (str, _core.Metric)) else metrics
+    wanted = [_core.Metric(metric) if isinstance(metric, str) else metric for metric in given]
     return _core.run_evaluation(program_of(program, "evaluate"), loader.core, wanted, mode)
 
 

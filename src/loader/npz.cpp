@@ -41,7 +41,7 @@ std::shared_ptr<const Source> npz_source(const std::filesystem::path& path, cons
     Origin origin = file->origin();
     origin.member = member.name;
     if (!member.name.ends_with(kEnding)) {
-      origin.refuse("is no .npy file", "name the arrays to read in NpzSourceOptions, or leave the others out");
+      origin.refuse("is no .npy file", "name the arrays to read (NpzSourceOptions::names), or leave the others out");
     }
     ByteRange bytes = member.open(file, left);
     if (member.is_compressed) left -= bytes.size();

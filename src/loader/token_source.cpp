@@ -11,7 +11,7 @@ namespace graphsink {
 namespace {
 
 constexpr std::uint64_t kHeaderBytes = 1024;  // header of llm.c: 256 i32
-constexpr const char* kTokensAgain = "write the file again, or give TokenSourceOptions the type of its tokens";
+constexpr const char* kTokensAgain = "write the file again, or set TokenSourceOptions::type to that of its tokens";
 
 struct HeaderFormat {
   std::uint32_t magic;
@@ -54,8 +54,8 @@ Tokens behind_header(const DataFile& file, const HeaderFormat& format, const std
                   kTokensAgain);
   }
   if (type && *type != format.type) {
-    origin.refuse(std::string("its header says that tokens are ") + name_of(format.type) + ", TokenSourceOptions " +
-                      name_of(*type),
+    origin.refuse(std::string("its header says that tokens are ") + name_of(format.type) +
+                      ", TokenSourceOptions::type " + name_of(*type),
                   "leave TokenSourceOptions::type out");
   }
   if (file.size() - kHeaderBytes != count * bytes_of(format.type)) {
@@ -124,7 +124,7 @@ class TokenSource : public Source {
         tokens_.type == TokenType::int32 ? std::to_string(static_cast<std::int32_t>(bits)) : std::to_string(bits);
     file_->origin().refuse(
         "token " + std::to_string(place) + ": expected 0 to " + std::to_string(vocabulary_ - 1) + ", seen " + token,
-        "give TokenSourceOptions the type of the tokens and the size of their vocabulary");
+        "set TokenSourceOptions::type to that of the tokens, and TokenSourceOptions::vocabulary to their number");
   }
 
   std::shared_ptr<const DataFile> file_;

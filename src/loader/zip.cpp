@@ -267,9 +267,10 @@ ByteRange ZipMember::open(const std::shared_ptr<const DataFile>& file, std::uint
   ByteRange range(file, begin, packed, origin);
   if (!is_compressed) return range;
   if (unpacked > most) {
-    origin.refuse("takes too much memory: expected at most " + std::to_string(most) + " bytes unpacked, seen " +
-                      std::to_string(unpacked),
-                  "write it with numpy.savez(), which does not compress, or allow more in NpzSourceOptions");
+    origin.refuse(
+        "takes too much memory: expected at most " + std::to_string(most) + " bytes unpacked, seen " +
+            std::to_string(unpacked),
+        "write it with numpy.savez(), which does not compress, or allow more (NpzSourceOptions::most_unpacked)");
   }
   std::vector<std::uint8_t> bytes = unpack(range, unpacked, origin);
   const auto seen = static_cast<std::uint32_t>(crc32_z(0, bytes.data(), bytes.size()));

@@ -39,7 +39,7 @@ class RecordedValues {
       throw Error("evaluate", where_,
                   "\"" + record + "\" has recorded " + std::to_string(at->second.size()) + " numbers in " +
                       std::to_string(steps_) + " steps",
-                  "record a scalar, with a capacity (RecordOptions) of at least the steps of a launch");
+                  "record a scalar, with room (RecordOptions::capacity) for at least the steps of a launch");
     }
     return at->second;
   }

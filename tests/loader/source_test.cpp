@@ -290,7 +290,7 @@ TEST_F(SourceTest, WrongOptionsOfTokensAreRefused) {
   expect_words(refusal({.length = 2, .input = "x", .target = "x"}), {"two fields have the name \"x\""});
   const fs::path with_header = write("header", good_tokens());
   expect_words(message_of([&] { token_source(with_header, {.length = 2, .type = TokenType::int32}); }),
-               {"header", "its header says that tokens are uint16, TokenSourceOptions int32"});
+               {"header", "its header says that tokens are uint16, TokenSourceOptions::type int32"});
 }
 
 TEST_F(SourceTest, AFileLargerThanMemoryTakesOnlyWhatIsRead) {

@@ -131,6 +131,22 @@ def test_samples_of_another_form_are_refused(sample, text):
         source.read(0)
 
 
+def test_fields_are_named_by_text():
+    class Numbered(DataSet):
+        def __getitem__(self, i):
+            return {"x": X[i], 5: Y[i]}
+
+    with pytest.raises(TypeError, match="named by a str.* the key 5"):
+        gs.source_of(Numbered())
+    assert list(gs.source_of([(x, y) for x, y in zip(X, Y)]).fields) == ["0", "1"]
+    assert list(gs.source_of(list(X)).fields) == ["0"]
+
+
+def test_an_array_that_cannot_be_used_says_its_dtype():
+    with pytest.raises(gs.Error, match=f"no array of {np.dtype(np.longdouble)} can be used"):
+        gs.tensor_source({"x": np.zeros(3, np.longdouble)})
+
+
 def test_a_source_tells_its_fields():
     source = gs.source_of(DataSet())
     assert len(source) == source.size == 100

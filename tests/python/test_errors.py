@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -344,6 +345,33 @@ def test_errors_name_what_python_has(call, text) -> None:
     error = error_of(lambda: call(program, loader))
     assert text in str(error) and (text in error.problem or text in error.remedy)
     assert "::" not in str(error)
+
+
+def test_errors_of_sources_name_keywords(tmp_path: pathlib.Path) -> None:
+    """They name members of options of C++, which Python does not have."""
+    arrays, packed, tokens = tmp_path / "a.npz", tmp_path / "b.npz", tmp_path / "tokens.bin"
+    np.savez_compressed(packed, x=np.zeros(100, np.float32))
+    with zipfile.ZipFile(arrays, "w") as file:
+        file.writestr("text", "no array")
+    np.full(20, 7, np.uint16).tofile(tokens)
+    header = np.zeros(256, np.int32)
+    header[:3] = 20240520, 1, 20
+    (tmp_path / "header.bin").write_bytes(header.tobytes() + tokens.read_bytes())
+    graph = gs.Graph()
+    graph.record("sum", gs.sum(graph.feed("x", gs.f32, (2,))), capacity=3)
+    program = gs.compile(graph)
+    loader = gs.Loader(program, {"x": np.zeros(64, np.float32)}, gs.sample_order(64, batch=2), steps_per_launch=16)
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: gs.npz_source(arrays), "name the arrays to read (names)"),
+        (lambda: gs.npz_source(packed, most_unpacked=8), "allow more (most_unpacked)"),
+        (lambda: gs.token_source(tmp_path / "header.bin", length=4, type=gs.TokenType.int32), "leave type out"),
+        (lambda: gs.token_source(tokens, length=4, vocabulary=5).read(0), "set type to that of the tokens, and vocabulary to"),
+        (lambda: gs.token_source(tmp_path / "a.npz", length=4, type=gs.TokenType.int32), "set type to that of its tokens"),
+        (lambda: gs.evaluate(program, loader, "sum"), "with room (capacity) for")]
+    for call, text in calls:
+        error = error_of(call)
+        assert text in error.remedy, error
+        assert not re.search(r"::|[A-Z]\w*Options", str(error)), error
 
 
 def test_names_of_the_caller_stay_as_they_are() -> None:

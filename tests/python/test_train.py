@@ -68,6 +68,7 @@ def test_evaluate_gives_means_of_records(device):
     program = gs.compile(graph, device)
     loader = gs.Loader(program, {"x": X}, gs.sample_order(64, batch=8, is_shuffled=False))
     found = gs.evaluate(program, loader, ["mean", gs.Metric("mean", gs.MetricKind.sum, name="sum")])
+    assert gs.evaluate(program, loader, "mean") == gs.evaluate(program, loader, gs.Metric("mean")) == {"mean": found["mean"]}
     assert found["mean"] == pytest.approx(X.mean(), rel=1e-4) and found["sum"] == pytest.approx(8 * X.mean(), rel=1e-4)
 
 
