@@ -413,6 +413,29 @@ def test_one_thread_uses_it_at_a_time():
 
 
 @needs_cuda
+@pytest.mark.parametrize("call", [lambda loader: loader.next(), lambda loader: loader.close(), lambda loader: loader.position])
+def test_a_worker_cannot_call_its_loader(call):
+    """Also between two calls of the loader: close() would wait for the worker that calls it."""
+    returned, is_done, problems = threading.Event(), threading.Event(), []
+
+    class Calling(DataSet):
+        def __getitem__(self, i):
+            if i == BATCH and not is_done.is_set():
+                assert returned.wait(60)
+                with pytest.raises(gs.Error, match="not in its source") as caught:
+                    call(loader)
+                problems.append(caught.value.problem)
+                is_done.set()
+            return super().__getitem__(i)
+
+    loader = gs.StreamLoader(Stream().number, Calling(), gs.sample_order(100, batch=BATCH, is_shuffled=False))
+    assert loader.next() == BATCH
+    returned.set()
+    assert is_done.wait(60) and problems == ["its own source or `prepare` has called it"]
+    assert loader.next() == BATCH
+
+
+@needs_cuda
 def test_threads_have_loaders_of_their_own():
     results = {}
 
