@@ -88,8 +88,8 @@ const OpDef parameter_op{.name = "parameter", .infer = infer_parameter};
 Value add_source(GraphData& graph, const OpDef& op, Attrs attrs, const Where& where) {
   const std::optional<std::string> name = name_of_input(op, attrs);
   if (const auto used = name ? graph.input_names.find(*name) : graph.input_names.end(); used != graph.input_names.end())
-    throw Error(std::string(op.name), where, "the name \"" + shortened(*name) + "\" was used at " + to_string(used->second),
-                "choose another name");
+    throw Error(std::string(op.name), where,
+                "the name \"" + shortened(*name) + "\" was used at " + to_string(used->second), "choose another name");
   InferArgs infer(op.name, {}, attrs, where);
   infer_outputs(op, infer);
   Node node;

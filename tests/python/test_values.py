@@ -238,8 +238,8 @@ SPELLINGS = {
 @pytest.mark.parametrize("dtype", SPELLINGS, ids=str)
 def test_dtypes_have_numpys_names(dtype: Any, device: gs.DeviceId) -> None:
     graph = gs.Graph()
-    for spelling in [dtype, *SPELLINGS[dtype]]:
-        x = graph.input("x", spelling, (2,))
+    for number, spelling in enumerate([dtype, *SPELLINGS[dtype]]):
+        x = graph.input(f"x{number}", spelling, (2,))
         assert x.dtype == dtype
     graph.output("y", x)
     program = gs.compile(graph, device)
