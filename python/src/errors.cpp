@@ -33,6 +33,8 @@ constexpr std::pair<std::string_view, std::string_view> kPhrases[] = {
     {"list its OpDef in GraphFileOptions::ops; what external_op() made has none: make it an OpDef",
      "give the FileOps of its module in C++ as ops; what host_op() made has none: write it with ops of graphsink"},
     {"list its OpDef in GraphFileOptions::ops, under this name", "give the FileOps of its module in C++ as ops"},
+    {"make it a constant of the graph: g.constant(Tensor::scalar(...))",
+     "make it a constant of the graph: g.constant(number, gs.i64)"},
     {"declare the op with .traits = {.repeatable = true}", "write the op in C++ and declare it as repeatable"},
     {"build it with the preset cuda, which needs CUDA Toolkit 13",
      "install the package where CUDA Toolkit 13 is, with "

@@ -72,20 +72,25 @@ void bind_operators(nb::class_<T>& type) {
   type.attr("__array_ufunc__") = nb::none();
 }
 
+// How to ask for the elements of a Value that an Eager has computed.
+constexpr const char* kOfEager = "read it as an array with numpy.asarray(), or take elements by x[i] and its .shape";
+
 // Refuses what Python asks of numbers and a Value of a graph cannot tell. A Value of an Eager answers as its array
 // does, where that has one element.
 template <class T>
 void refuse_conversions(nb::class_<T>& type, const char* what, const char* reading) {
   const auto refuse = [&](const char* name, const char* signature, const char* problem, const char* remedy) {
     const char* message = interned(std::string("a ") + what + " " + problem + "; remedy: " + remedy);
+    const char* of_eager = interned(std::string("a Value has no ") + name + "(); remedy: " + kOfEager);
     const bool is_of_number = std::string_view(signature).find("NoReturn") == std::string_view::npos;
     type.def(
         name,
         [=](nb::args arguments, nb::kwargs) -> nb::object {
           const nb::handle self = arguments[0];
-          if (is_of_number && nb::isinstance<Value>(self) && nb::inst_ptr<Value>(self)->eager() != nullptr)
-            return self.attr("__array__")().attr("item")().attr(name)();
-          throw nb::type_error(message);
+          if (!nb::isinstance<Value>(self) || nb::inst_ptr<Value>(self)->eager() == nullptr)
+            throw nb::type_error(message);
+          if (!is_of_number) throw nb::type_error(of_eager);
+          return self.attr("__array__")().attr("item")().attr(name)();
         },
         nb::sig(interned(std::string("def ") + name + signature)));
   };
@@ -161,6 +166,9 @@ class Subscript {
     const auto bound = [&](const char* name, std::int64_t missing) {
       nb::object given = part.attr(name);
       if (given.is_none()) return missing;
+      // As in Python, a bound that is too large for the machine stands for the end.
+      if (PyLong_Check(given.ptr()) && !PyBool_Check(given.ptr()))
+        return static_cast<std::int64_t>(PyNumber_AsSsize_t(given.ptr(), nullptr));
       return integer(given);
     };
     const std::int64_t step = bound("step", 1);

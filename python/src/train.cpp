@@ -134,7 +134,7 @@ void bind_results(nb::module_& m) {
           "The metrics of the last evaluation.")
       .def_prop_ro(
           "saved", [](const TrainResult& self) { return path_object(self.saved.native()); },
-          "The last file; empty: there is none.")
+          "The absolute path of the last file; empty: there is none.")
       .def_ro("saves", &TrainResult::saves)
       .def_ro("skipped_saves", &TrainResult::skipped_saves);
   nb::enum_<Metric::Kind>(m, "MetricKind", "How the values of the steps of an evaluation become one number.")

@@ -54,7 +54,8 @@ def test_indexing_is_that_of_numpy(device: gs.DeviceId) -> None:
     array = np.arange(5 * 4 * 3, dtype=np.float32).reshape(5, 4, 3)
     given = [(slice(None, None, -1),), (-1,), 0, ..., None, (None, ..., None), (), (slice(None), -1), (..., -1), (..., 0, None),
              slice(4, None, -2), slice(1, 0), slice(None, -20, -1), (np.int64(2), np.int32(-1)), (slice(np.int8(1), None),),
-             (0, 1, 2), (slice(3, 1), None, 0), (1, ..., 2), (None, 2, None, slice(None, None, -3), None)]
+             (0, 1, 2), (slice(3, 1), None, 0), (1, ..., 2), (None, 2, None, slice(None, None, -3), None),
+             slice(None, 2**70), slice(-2**70, None), slice(2**70, None), slice(2**70, None, -2), slice(None, -2**70, -1)]
     indices = [*given, *(random_index(rng, array.shape) for _ in range(200))]
     made = computed(device, lambda g: {str(i): g.constant(array)[index] for i, index in enumerate(indices)})
     for i, index in enumerate(indices):
@@ -363,3 +364,18 @@ def test_buckets_pad_what_was_written(device: gs.DeviceId) -> None:
     np.testing.assert_array_equal(program.output("x"), [1] * 6 + [0] * 2)
     np.testing.assert_array_equal(program.output("mask"), [True] * 6 + [False] * 2)
     assert program.output("size") == 6 and program.output("dim") == 8
+
+
+def test_what_a_value_of_an_eager_has_not_names_no_graph(device: gs.DeviceId) -> None:
+    with gs.eager(device):
+        x = gs.tensor([1.0, 2.0])
+        for call in (len, iter, operator.index):
+            with pytest.raises(TypeError, match=r"numpy.asarray\(\), or take elements by x\[i\]") as caught:
+                call(x)
+            assert "graph" not in str(caught.value)
+
+
+def test_a_number_that_would_be_rounded_is_said_in_python() -> None:
+    x = gs.Graph().input("x", gs.i64, (2,))
+    with pytest.raises(gs.Error, match=r"g.constant\(number, gs.i64\)"):
+        x + (2**53 + 1)
