@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,14 @@ void copy_strided(const AnyArray& array, std::size_t bytes, std::byte* to) {
 void make_bools(Tensor& tensor) {
   std::byte* const bytes = tensor.data();
   for (std::size_t i = 0; i < tensor.bytes(); ++i) bytes[i] = static_cast<std::byte>(bytes[i] != std::byte{0});
+}
+
+// Whether it is an array of numpy.ma, or of a class made of that, with elements that are not valid.
+bool has_masked_elements(nb::handle object) {
+  for (const nb::handle type : nb::borrow<nb::tuple>(Py_TYPE(object.ptr())->tp_mro))
+    if (std::string_view(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name).ends_with("MaskedArray"))
+      return nb::cast<bool>(nb::module_::import_("numpy.ma").attr("is_masked")(object));
+  return false;
 }
 
 Tensor copy_of(const AnyArray& array, const Where& where) {
@@ -105,6 +114,9 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
     throw Error("array", where, "a Value of a graph has no elements before a program runs",
                 "use gs.Eager, or make it an output() and ask the Program for it");
   }
+  if (has_masked_elements(object))
+    throw Error("array", where, "some of its elements are masked, which says that they are not valid",
+                "give them numbers before, as array.filled(0) does");
   AnyArray array;
   if (nb::try_cast(object, array)) return copy_of(array, where);
   if (is_of_device(object)) refuse_device(where);

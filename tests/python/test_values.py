@@ -379,3 +379,21 @@ def test_a_number_that_would_be_rounded_is_said_in_python() -> None:
     x = gs.Graph().input("x", gs.i64, (2,))
     with pytest.raises(gs.Error, match=r"g.constant\(number, gs.i64\)"):
         x + (2**53 + 1)
+
+
+def test_masked_elements_are_refused(device: gs.DeviceId) -> None:
+    masked = np.ma.masked_array(np.array([1, 2], np.float32), [False, True])
+    graph = gs.Graph()
+    x = graph.input("x", gs.f32, (2,))
+    graph.output("y", gs.host_op(lambda a: np.ma.masked_less(a, 0), out=lambda a: (a.dtype, a.shape))(x))
+    program = gs.compile(graph, device)
+    for call in (lambda: program.write("x", masked), lambda: graph.constant(masked), lambda: gs.Variable("v", masked)):
+        with pytest.raises(gs.Error, match=r"masked.*array.filled\(0\)"):
+            call()
+    program.write("x", np.ma.masked_array(masked.data, False))  # none of them is
+    program.run()
+    np.testing.assert_array_equal(program.output("y"), masked.data)
+    program.write("x", [1.0, -1.0])
+    with pytest.raises(gs.Error, match="masked"):
+        program.run()
+        program.sync()
