@@ -1,5 +1,6 @@
 // Devices, modes, placements, dimensions, buckets, and Tensor.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 
 #include <sstream>
 
@@ -19,6 +20,11 @@ void bind_devices(nb::module_& m) {
       .def(
           "__eq__", [](const DeviceId& a, const DeviceId& b) { return a == b; }, nb::is_operator())
       .def("__hash__", [](const DeviceId& d) { return 2 * d.index + static_cast<int>(d.kind); })
+      .def("__getstate__", [](const DeviceId& d) { return std::pair(static_cast<int>(d.kind), d.index); })
+      .def("__setstate__",
+           [](DeviceId& d, std::pair<int, int> state) {
+             new (&d) DeviceId{static_cast<DeviceKind>(state.first), state.second};
+           })
       .def("__str__", [](const DeviceId& d) { return to_string(d); })
       .def("__repr__", [](const DeviceId& d) {
         return d.kind == DeviceKind::cpu ? std::string("gs.cpu()") : "gs.cuda(" + std::to_string(d.index) + ")";
@@ -34,6 +40,11 @@ void bind_devices(nb::module_& m) {
       .def(
           "__eq__", [](const Placement& a, const Placement& b) { return a == b; }, nb::is_operator())
       .def("__hash__", [](const Placement& p) { return 8 * p.device + static_cast<int>(p.kind); })
+      .def("__getstate__", [](const Placement& p) { return std::pair(static_cast<int>(p.kind), p.device); })
+      .def("__setstate__",
+           [](Placement& p, std::pair<int, int> state) {
+             new (&p) Placement{static_cast<Placement::Kind>(state.first), state.second};
+           })
       .def("__repr__", [](const Placement& p) {
         if (p.kind == Placement::Kind::anywhere) return std::string("gs.anywhere");
         if (p.kind == Placement::Kind::cpu) return std::string("gs.on_cpu");

@@ -1,7 +1,9 @@
 """Values and Variables as Python sees them: indexing, operators, what is refused, dtypes, shapes, open dimensions."""
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -397,3 +399,9 @@ def test_masked_elements_are_refused(device: gs.DeviceId) -> None:
     with pytest.raises(gs.Error, match="masked"):
         program.run()
         program.sync()
+
+
+@pytest.mark.parametrize("made", [gs.cpu(), gs.cuda(1), gs.anywhere, gs.on_cpu, gs.on_device, gs.on_device(2)], ids=repr)
+def test_devices_and_placements_may_be_parts_of_what_is_copied(made: Any) -> None:
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert copied == made and hash(copied) == hash(made)
