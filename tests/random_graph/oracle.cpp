@@ -360,6 +360,8 @@ class Oracle : public Calls {
     for (Value& gradient : made) {
       const int told = built_.notes.gradients.at(gradients_++);
       if (told < 0) continue;
+      // The gradient of a loop computes for all of its state what this one, of the iterations that ran, needs for some.
+      expected_.all_finite = false;
       const auto found = options_.gradients->find(block_.step + 1);
       if (found == options_.gradients->end()) continue;  // the step has failed
       const Tensor& bits = found->second.at(at(told));
