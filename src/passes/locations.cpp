@@ -92,6 +92,12 @@ int Locations::on_device(int sequence, ValueRef v, int device) {
   if (&op == &constant_op) return buffer = add_buffer(Storage::constant, bytes_of(v), ir_.number(v.node), device);
   if (&op == &step_op || &op == &random_state_op) return buffer = add_buffer(Storage::step, bytes_of(v), -1, device);
   int from = home_of(v);
+  if (from == kHost && slot(kHost, v) >= 0) {
+    // A view of a constant, which is on the device, too.
+    const Buffer host = plan_.buffers[at(slot(kHost, v))];
+    if (host.storage == Storage::host_constant)
+      return buffer = add_buffer(Storage::constant, host.bytes, host.index, device);
+  }
   if (int origin = from != kHost ? on_device(sequence, v, from) : -1; origin >= 0 && is_steady(origin))
     return buffer = invariant_buffer(origin, device);
   int source = from == kHost || !are_linked(from, device) ? on_host(sequence, v) : on_device(sequence, v, from);
