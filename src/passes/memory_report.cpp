@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/at.h"
 #include "base/number_text.h"
@@ -101,6 +103,7 @@ class Reporter {
         report_.inputs += bytes;
         break;
       case Storage::constant:
+        if (!constants_.emplace(b.device, b.index).second) return;  // a view of it was counted
         sum_of(b.device, &MemoryReport::constants, &FurtherMemory::constants) += bytes;
         break;
       case Storage::variable:
@@ -160,6 +163,7 @@ class Reporter {
   std::map<int, const PlanSource*> sources_;
   std::vector<Maker> makers_;  // per buffer
   std::vector<Candidate> candidates_;
+  std::set<std::pair<int, int>> constants_;  // devices and nodes of those that were counted
   MemoryReport report_;
 };
 

@@ -318,11 +318,12 @@ TEST(Plan, OnCpuLabelPlacesAnOp) {
 TEST(Plan, AViewOfAConstantIsThereOnBothSides) {
   Graph g;
   Value x = g.input("x", f32, {4});
-  Value view = stop_gradient(g.constant(Tensor({1.0f, 2.0f, 3.0f, 4.0f})), on_cpu);
-  g.output("y", add(relu(x), view, on_device));
+  Value constant = g.constant(Tensor({1.0f, 2.0f, 3.0f, 4.0f})), view = stop_gradient(constant, on_cpu);
+  g.output("y", add(relu(x), view, on_device) + tanh(constant));
   g.output("z", emit(testing::cpu_plus_one, {view})[0]);
   const Plan plan = make_plan(g, Target::cuda13(), system_ops());
   EXPECT_EQ(count_copies(plan), 1) << "z, which is back on the device, and not the view: " << plan.explain();
+  EXPECT_EQ(memory_report(plan).constants, 256u);
 }
 
 TEST(Plan, OpenDimensionsReplan) {
