@@ -78,6 +78,9 @@ struct EffectLog {
 // Names of counts.
 inline constexpr const char* kFoundSize = "size of a result: found";
 inline constexpr const char* kRoundedSize = "size of a result: found and rounded up";
+// The entry fails from some step on.
+inline constexpr const char* kNoBody = "switch_: number of no body";
+inline constexpr const char* kOverLimit = "loop: more iterations than its limit";
 
 // With what the names of records of several numbers begin.
 inline constexpr const char* kVectorRecord = "vector";

@@ -284,7 +284,7 @@ Values choice(Site& s) {
           index.dtype() == i64 ? Tensor::scalar(std::int64_t{1} << 32) : Tensor::full(index.dtype(), {}, 17);
       const Value is_late = s.building.graph.step() >= 1 + s.wide.below(2);
       index = where(is_late, s.building.graph.constant(outside), index);
-      ++s.building.counts["switch_: number of no body"];
+      ++s.building.counts[kNoBody];
     }
   }
   ++s.building.counts["switch_: by " + std::string(to_string(index.dtype()))];
@@ -364,7 +364,7 @@ Values loop(Site& s) {
     if (has_limit) limit = std::max(bound, 1) + s.wide.below(3);
     if (has_limit && s.wide.chance(15)) {  // from some step on there are more iterations than the limit
       most = cast(s.building.graph.step() >= 1 + s.wide.below(2), i32) * 9 + bound;
-      ++s.building.counts["loop: more iterations than its limit"];
+      ++s.building.counts[kOverLimit];
     }
     if (s.wide.chance(40)) {
       counter = counting(s);
