@@ -52,7 +52,7 @@ void LineFile::end_last_line(const std::filesystem::path& path, std::string_view
   close(reader);
   if (!is_unfinished) return;
   const bool is_torn = first.starts_with(last);
-  if (!is_torn || ftruncate(file_, begin) != 0) lines_ = "\n";
+  if (!is_torn || ftruncate(file_, begin) != 0) lines_ += '\n';
 }
 
 int LineFile::append(const std::string& line) {
