@@ -11,25 +11,12 @@ T = TypeVar("T")
 
 def leaves(tree: Any) -> list[Any]:
     """The leaves in the order of fields, of elements, and of the keys of a dict as they were put in. None has no leaf."""
-    found: list[Any] = []
+    return [leaf for _, leaf in _paths(tree)]
 
-    def visit(node: Any) -> None:
-        if node is None:
-            return
-        if isinstance(node, Mapping):
-            for key in node:
-                visit(node[key])
-        elif isinstance(node, (list, tuple)):
-            for element in node:
-                visit(element)
-        elif dataclasses.is_dataclass(node) and not isinstance(node, type):
-            for field in dataclasses.fields(node):
-                visit(getattr(node, field.name))
-        else:
-            found.append(node)
 
-    visit(tree)
-    return found
+def names(tree: Any) -> list[str]:
+    """A name for each leaf: "layer1.weight", "0.bias"."""
+    return [_text(path) for path, _ in _paths(tree)]
 
 
 def like(tree: Any, values: Iterator[Any]) -> Any:
@@ -84,6 +71,10 @@ def _paths(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...],
     return [found for key, part in parts for found in _paths(part, (*path, key))]
 
 
+def _text(path: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path)
+
+
 def _has_names(tree: Any) -> bool:
     """Whether a dict, a named tuple or a dataclass is in it."""
     if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
@@ -99,14 +90,12 @@ def leaves_matched(tree: Any, other: Any, op: str, what: str, of: str) -> list[A
         return leaves(other)
     by_path = dict(_paths(other))
     expected = [path for path, _ in _paths(tree)]
-    missing = [path for path in expected if path not in by_path]
-    unused = [path for path in by_path if path not in set(expected)]
+    known = set(expected)
+    missing = [_text(path) or "one alone" for path in expected if path not in by_path]
+    unused = [_text(path) or "one alone" for path in by_path if path not in known]
     if missing or unused:
-        def text(path: tuple[Any, ...]) -> str:
-            return ".".join(str(key) for key in path) or "one alone"
-
-        found = [f"{of} have {text(missing[0])}, and {what} do not"] if missing else []
-        found += [f"{what} have {text(unused[0])}, and {of} do not"] if unused else []
+        found = [f"{of} have {missing[0]}, and {what} do not"] if missing else []
+        found += [f"{what} have {unused[0]}, and {of} do not"] if unused else []
         raise TypeError(f"{op}: {what} and {of} differ in their names: {'; '.join(found)}; give {what} as a tree of the form of {of}, "
                         f"or as a list in their order")
     return [by_path[path] for path in expected]
@@ -114,21 +103,3 @@ def leaves_matched(tree: Any, other: Any, op: str, what: str, of: str) -> list[A
 
 def map_leaves(function: Callable[[Any], T], tree: Any) -> Any:
     return like(tree, iter([function(leaf) for leaf in leaves(tree)]))
-
-
-def names(tree: Any, prefix: str = "") -> list[str]:
-    """A name for each leaf: "layer1.weight", "0.bias"."""
-    def join(name: object) -> str:
-        return f"{prefix}.{name}" if prefix else str(name)
-
-    if tree is None:
-        return []
-    if isinstance(tree, Mapping):
-        return [name for key in tree for name in names(tree[key], join(key))]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return [name for key, value in zip(tree._fields, tree) for name in names(value, join(key))]
-    if isinstance(tree, (list, tuple)):
-        return [name for i, value in enumerate(tree) for name in names(value, join(i))]
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [name for f in dataclasses.fields(tree) for name in names(getattr(tree, f.name), join(f.name))]
-    return [prefix]
