@@ -8,7 +8,6 @@
 #include <memory>
 #include <new>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -58,12 +57,10 @@ void make_bools(Tensor& tensor) {
   for (std::size_t i = 0; i < tensor.bytes(); ++i) bytes[i] = static_cast<std::byte>(bytes[i] != std::byte{0});
 }
 
-// Whether it is an array of numpy.ma, or of a class made of that, with elements that are not valid.
+// Whether it is an array of numpy.ma with elements that are not valid. Other arrays have no filled().
 bool has_masked_elements(nb::handle object) {
-  for (const nb::handle type : nb::borrow<nb::tuple>(Py_TYPE(object.ptr())->tp_mro))
-    if (std::string_view(reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name).ends_with("MaskedArray"))
-      return nb::cast<bool>(nb::module_::import_("numpy.ma").attr("is_masked")(object));
-  return false;
+  return nb::hasattr(object.type(), "filled") &&
+         nb::cast<bool>(nb::module_::import_("numpy.ma").attr("is_masked")(object));
 }
 
 Tensor copy_of(const AnyArray& array, const Where& where) {
