@@ -50,6 +50,9 @@ struct LoaderOptions {
   // A feed of f32 or booleans of shape [batch], which tells for each sample of a batch whether it is one in its turn,
   // 1, or padding, 0: see Batch::real.
   std::optional<Value> mask{};
+  // Called by next() on its thread, about every 50 ms, while it waits for samples or reads them. What this throws,
+  // next() throws: nothing is skipped, and the next call waits for the same batches. For time-outs, and for signals.
+  std::function<void()> while_waiting{};
 };
 
 // Where in its order a Loader is. A run that begins there again sees the same batches from there on.

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,12 +35,13 @@
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
-// Options of a StreamLoader. The first four are those of LoaderOptions, for launches of one batch.
+// Options of a StreamLoader. The first five are those of LoaderOptions, for launches of one batch.
 struct StreamLoaderOptions {
   int workers = 1;         // threads that read and prepare samples; 0: next() does that itself. At most 256
   int ahead = 2;           // batches that workers prepare ahead, at least 1
   Prepare prepare{};       // makes the fields of a sample; empty: they are those of the source
   std::uint64_t seed = 0;  // seed in the SampleKey of `prepare`
+  std::function<void()> while_waiting{};  // called by next() now and then; what it throws ends next()
   // Fields that `prepare` makes of a sample, in the order of its argument `to`. Empty: those of the source, which also
   // holds without `prepare`.
   std::vector<Field> fields{};

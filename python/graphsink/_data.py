@@ -114,6 +114,8 @@ class Loader(_OfSamples):
                        feeds take of it, by their names; it must depend on its arguments alone
     seed               the seed of the SampleKey
     mask               a feed of f32 or booleans [batch], by name or Value: whether a sample is one in its turn, or padding
+    while_waiting      a function without arguments that next() calls about every 50 ms while it waits for samples or reads them.
+                       What it raises, and what Ctrl-C raises then, next() raises: nothing is skipped
 
     Used by the thread that uses the program, in one call at a time: another call beside it, or one in the source or in `prepare`,
     raises Error. Functions of train() may ask for the position and the report(). What the source or `prepare` raises, next() raises
@@ -126,13 +128,13 @@ class Loader(_OfSamples):
                  feeds: Mapping[str, Any] | None = None, *, steps_per_launch: int = 1, workers: int = 1, ahead: int = 2,
                  when_starved: _core.WhenStarved = _core.WhenStarved.wait,
                  prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
-                 mask: Any = None) -> None:
+                 mask: Any = None, while_waiting: Callable[[], object] | None = None) -> None:
         self.source = source_of(source)
         if feeds is not None and not isinstance(feeds, Mapping):
             raise TypeError('feeds is a dict of fields and the feeds that take them, such as {"image": "x", "label": t}')
         wanted = dict(feeds) if feeds is not None else {name: name for name in self.source.fields}
         self.core = _core.LoaderCore(program_of(program, "Loader"), self.source, order, wanted, steps_per_launch, workers, ahead, when_starved,
-                                     prepare, seed, mask)
+                                     prepare, seed, mask, while_waiting)
         _open.add(self)
 
     def next(self, most: int | None = None) -> int:
@@ -169,6 +171,7 @@ class StreamLoader(_OfSamples):
                        buckets of several sizes
     device             the number of the CUDA device of the stream
     log                a function of a LogLevel and a message, for failures that cannot be raised
+    while_waiting      that of a Loader
 
     Used by one thread at a time; other Python threads run while it waits. What the source or `prepare` raises, next() raises in the
     place of the batch, which the call after that tries again. Keeps the stream's object. Raises Error in a build without CUDA.
@@ -179,10 +182,11 @@ class StreamLoader(_OfSamples):
     def __init__(self, stream: Any, source: Any, order: _core.SampleOrder, workers: int = 1, ahead: int = 2, *,
                  prepare: Callable[[_core.SampleKey, dict[str, Any]], Any] | None = None, seed: int = 0,
                  fields: Mapping[str, tuple[Any, Sequence[int]]] | None = None, mask: str | None = None, most_samples: int = 0,
-                 device: int = 0, log: Callable[[_core.LogLevel, str], None] | None = None) -> None:
+                 device: int = 0, log: Callable[[_core.LogLevel, str], None] | None = None,
+                 while_waiting: Callable[[], object] | None = None) -> None:
         self.source = source_of(source)
         self.core = _core.StreamLoaderCore(stream, self.source, order, workers, ahead, prepare, seed,
-                                           None if fields is None else dict(fields), mask, most_samples, device, log)
+                                           None if fields is None else dict(fields), mask, most_samples, device, log, while_waiting)
         _open.add(self)
 
     def next(self) -> int:

@@ -197,7 +197,7 @@ Field field_of(const std::string& name, const Value& feed, const Where& where) {
 
 void make_loader(LoaderHandle* self, nb::handle program_object, nb::handle source_object, const SampleOrder& order,
                  nb::handle feeds, std::int64_t steps_per_launch, int workers, int ahead, WhenStarved when_starved,
-                 nb::handle prepare, std::uint64_t seed, nb::handle mask) {
+                 nb::handle prepare, std::uint64_t seed, nb::handle mask, nb::handle while_waiting) {
   const Where where = here();
   auto& program = nb::cast<ProgramHandle&>(program_object);
   const auto& source = nb::cast<const SourceHandle&>(source_object);
@@ -214,13 +214,14 @@ void make_loader(LoaderHandle* self, nb::handle program_object, nb::handle sourc
                         .ahead = ahead,
                         .when_starved = when_starved,
                         .prepare = prepare_of(self, prepare, source.source->fields(), to, where),
-                        .seed = seed};
+                        .seed = seed,
+                        .while_waiting = while_waiting_of(while_waiting)};
   if (!mask.is_none()) options.mask = program.input(mask, where);
   auto made = std::make_unique<Loader>(*program.program, source_for(self, source, where), order, std::move(pairs),
                                        options, where);
   new (self) LoaderHandle;
   self->loader = std::move(made);
-  self->used = {nb::borrow(program_object), nb::borrow(source_object), nb::borrow(prepare)};
+  self->used = {nb::borrow(program_object), nb::borrow(source_object), nb::borrow(prepare), nb::borrow(while_waiting)};
 }
 
 void bind_loader_report(nb::module_& m) {
@@ -275,7 +276,8 @@ void bind_loader(nb::module_& m) {
            nb::arg("order"), nb::arg("feeds").sig("dict[str, typing.Any]"),
            nb::arg("steps_per_launch") = defaults.steps_per_launch, nb::arg("workers") = defaults.workers,
            nb::arg("ahead") = defaults.ahead, nb::arg("when_starved") = defaults.when_starved,
-           nb::arg("prepare").none() = nb::none(), nb::arg("seed") = defaults.seed, nb::arg("mask").none() = nb::none())
+           nb::arg("prepare").none() = nb::none(), nb::arg("seed") = defaults.seed, nb::arg("mask").none() = nb::none(),
+           nb::arg("while_waiting").none() = nb::none())
       .def(
           "next",
           [](LoaderHandle& self, std::optional<std::int64_t> most) {

@@ -107,4 +107,12 @@ Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Fi
   };
 }
 
+std::function<void()> while_waiting_of(nb::handle function) {
+  return [function] {
+    WithGil gil;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!function.is_none()) ending_here([&] { function(); });
+  };
+}
+
 }  // namespace graphsink::python

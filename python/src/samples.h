@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,5 +65,9 @@ nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from);
 // function is only borrowed, and called with the GIL, within a MakingSample of the loader. Empty for None.
 Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Field>& from,
                    const std::vector<Field>& to, const Where& where);
+
+// The `while_waiting` of loaders: runs handlers of signals, as that of Ctrl-C, and then the function, which is only
+// borrowed, unless it is None. Throws what they raise.
+std::function<void()> while_waiting_of(nb::handle function);
 
 }  // namespace graphsink::python

@@ -99,12 +99,14 @@ class StreamLoaderHandle : public LoaderHandleOf<StreamLoader> {
 
 void make_stream_loader(StreamLoaderHandle* self, nb::handle stream, nb::handle source_object, const SampleOrder& order,
                         int workers, int ahead, nb::handle prepare, std::uint64_t seed, nb::handle fields,
-                        const std::optional<std::string>& mask, std::int64_t most_samples, int device, nb::handle log) {
+                        const std::optional<std::string>& mask, std::int64_t most_samples, int device, nb::handle log,
+                        nb::handle while_waiting) {
   const Where where = here();
   const auto& source = nb::cast<const SourceHandle&>(source_object);
   StreamLoaderOptions options{.workers = workers,
                               .ahead = ahead,
                               .seed = seed,
+                              .while_waiting = while_waiting_of(while_waiting),
                               .mask = mask.value_or(""),
                               .most_samples = most_samples,
                               .device = device};
@@ -113,7 +115,8 @@ void make_stream_loader(StreamLoaderHandle* self, nb::handle stream, nb::handle 
   options.prepare = prepare_of(self, prepare, source.source->fields(), made, where);
   auto* handle = new (self) StreamLoaderHandle(stream, cuda(device), log);
   try {
-    handle->used = {nb::borrow(stream), nb::borrow(source_object), nb::borrow(prepare), nb::borrow(log)};
+    handle->used = {nb::borrow(stream), nb::borrow(source_object), nb::borrow(prepare), nb::borrow(log),
+                    nb::borrow(while_waiting)};
     handle->make(source, order, std::move(options), where);
   } catch (...) {
     handle->~StreamLoaderHandle();
@@ -181,7 +184,7 @@ void bind_stream_loader(nb::module_& m) {
            nb::arg("prepare").none() = nb::none(), nb::arg("seed") = defaults.seed,
            nb::arg("fields").none() = nb::none(), nb::arg("mask").none() = nb::none(),
            nb::arg("most_samples") = defaults.most_samples, nb::arg("device") = defaults.device,
-           nb::arg("log").none() = nb::none())
+           nb::arg("log").none() = nb::none(), nb::arg("while_waiting").none() = nb::none())
       .def("next",
            [](Handle& self) { return self.use([](StreamLoader& of, const Where& where) { return of.next(where); }); })
       .def_prop_ro(

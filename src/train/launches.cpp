@@ -5,6 +5,8 @@
 
 namespace graphsink::data_loading {
 
+constexpr auto kCallsWhileWaiting = std::chrono::milliseconds(50);  // time between calls of while_waiting
+
 void demand(bool holds, const char* loader, const std::string& problem, const std::string& remedy, const Where& where) {
   if (!holds) throw Error(loader, where, problem, remedy);
 }
@@ -184,7 +186,13 @@ std::int64_t Launches::make(Launch& launch, std::int64_t steps) {
   const std::int64_t end = launch.given + steps;
   const Clock::time_point start = Clock::now();
   if (workers_.empty()) {
-    while (launch.failed < 0 && launch.ready < end) make_sample(launch, readers_[0], launch.taken++);
+    Clock::time_point called = start;
+    while (launch.failed < 0 && launch.ready < end) {
+      make_sample(launch, readers_[0], launch.taken++);
+      if (!options_.while_waiting || Clock::now() - called < kCallsWhileWaiting) continue;
+      options_.while_waiting();
+      called = Clock::now();
+    }
     report_.waited_seconds += seconds_since(start);
     return std::min(launch.usable(), end);
   }
@@ -193,11 +201,22 @@ std::int64_t Launches::make(Launch& launch, std::int64_t steps) {
   if (launch.ready < end) {
     ++report_.starved;
     const std::int64_t needed = options_.when_starved == WhenStarved::wait ? end : launch.given + 1;
-    is_ready_.wait(lock, [&] { return launch.ready >= needed; });
+    wait_for(launch, needed, lock);
     report_.shrunk += launch.ready < end;
     report_.waited_seconds += seconds_since(start);
   }
   return std::min(launch.usable(), end);
+}
+
+// Waits until the launch has so many batches.
+void Launches::wait_for(const Launch& launch, std::int64_t batches, std::unique_lock<std::mutex>& lock) {
+  const auto are_there = [&] { return launch.ready >= batches; };
+  if (!options_.while_waiting) return is_ready_.wait(lock, are_there);
+  while (!is_ready_.wait_for(lock, kCallsWhileWaiting, are_there)) {
+    lock.unlock();
+    options_.while_waiting();
+    lock.lock();
+  }
 }
 
 // Hands over the batches up to `end`.

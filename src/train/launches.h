@@ -76,6 +76,7 @@ class Launches {
   std::int64_t give(Launch& launch, std::int64_t end, const Where& where);
   void restart(const LoaderPosition& position);
   std::exception_ptr take_error(Launch& launch);
+  void wait_for(const Launch& launch, std::int64_t batches, std::unique_lock<std::mutex>& lock);
 
   // On any thread.
   void hand_out(const std::shared_ptr<Launch>& launch);

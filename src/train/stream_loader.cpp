@@ -27,7 +27,11 @@ auto on_device(const char* op, const Where& where, const Call& call) {
 }
 
 LoaderOptions options_of(const StreamLoaderOptions& options) {
-  return {.workers = options.workers, .ahead = options.ahead, .prepare = options.prepare, .seed = options.seed};
+  return {.workers = options.workers,
+          .ahead = options.ahead,
+          .prepare = options.prepare,
+          .seed = options.seed,
+          .while_waiting = options.while_waiting};
 }
 
 // The slices of the fields of a batch, one behind the other in one block.

@@ -57,6 +57,26 @@ def test_every_sample_comes_in_its_order(device, source, workers):
         assert "24 batches" in str(loader.report())
 
 
+def test_a_function_is_called_while_data_are_late(device):
+    called = threading.Event()
+
+    class Late(DataSet):
+        def __getitem__(self, i):
+            return super().__getitem__(i) if i == 0 or called.wait(60) else None
+
+    def while_waiting():
+        if called.is_set():
+            return
+        called.set()
+        raise LookupError("no patience")
+
+    program, order = reader(device), gs.sample_order(100, batch=BATCH)
+    with gs.Loader(program, Late(), order, steps_per_launch=5, workers=2, while_waiting=while_waiting) as loader:
+        with pytest.raises(LookupError, match="no patience"):
+            loader.next()
+        assert np.array_equal(epoch(program, loader)[2], [order.batch(0, b).samples for b in range(12)])
+
+
 def test_a_loader_goes_on_where_it_was(device):
     program = reader(device)
     order = gs.sample_order(100, batch=BATCH, seed=1)

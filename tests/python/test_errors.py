@@ -329,6 +329,36 @@ except KeyboardInterrupt:
 """) == "[7.] 0\n"
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interrupt_ends_a_wait_for_data_and_skips_nothing(workers: int) -> None:
+    """The first sample comes when the interrupt was met."""
+    assert interrupted(f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+met = threading.Event()
+
+def sample(i):
+    if i == 0 and not met.is_set():
+        _thread.interrupt_main()
+        if not met.wait(60): print("nobody was interrupted")
+    return np.float32(i)
+
+graph = gs.Graph()
+x = graph.feed("x", gs.f32, (2,))
+graph.record("x", x)
+program = gs.compile(graph)
+order = gs.sample_order(6, batch=2, is_shuffled=False)
+with gs.Loader(program, gs.function_source(6, {{"x": (np.float32, ())}}, sample), order, workers={workers}) as loader:
+    try:
+        loader.next()
+    except KeyboardInterrupt:
+        met.set()
+    while steps := loader.next():
+        program.run(steps=steps)
+    print(program.records("x").tolist())
+""") == "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]\n"
+
+
 @pytest.mark.parametrize("call, text", [
     (lambda program, loader: gs.train(program, loader, steps=-1), "steps is -1"),
     (lambda program, loader: gs.train(program, loader), "set steps or epochs, or should_stop"),

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -307,6 +308,67 @@ TEST_P(OnDevice, LaunchesAreCutWhereTheyAreAskedTo) {
     EXPECT_TRUE(contains(message_of([&] { (void)loader.next(0); }), "at most 0 steps"));
     EXPECT_TRUE(contains(message_of([&] { loader.set_steps_per_launch(0); }), "steps_per_launch is 0"));
   }
+}
+
+// Sample 5 comes when the function has been called twice.
+TEST_P(OnDevice, AFunctionIsCalledWhileDataAreLate) {
+  for (int workers : {1, 3}) {
+    SCOPED_TRACE(workers);
+    std::mutex mutex;
+    std::condition_variable called;
+    int calls = 0;
+    const auto source = numbers([&](std::int64_t i) {
+      std::unique_lock lock(mutex);
+      EXPECT_TRUE(called.wait_for(lock, std::chrono::minutes(1), [&] { return i != 5 || calls >= 2; }));
+    });
+    const std::thread::id caller = std::this_thread::get_id();
+    const auto while_waiting = [&] {
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      called.notify_all();
+      if (++calls == 1) throw std::runtime_error("no patience");
+    };
+    const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+    Seeing seeing;
+    Program p = compile(seeing.g);
+    Loader loader(p, source, order, {{"x", seeing.x}, {"label", seeing.label}},
+                  {.steps_per_launch = 3, .workers = workers, .while_waiting = while_waiting});
+    EXPECT_THROW(loader.next(), std::runtime_error);
+    EXPECT_EQ(loader.position(), (LoaderPosition{0, 0}));
+    while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    EXPECT_EQ(p.records("x"), epoch_of(order, 0)) << "nothing is skipped";
+  }
+}
+
+TEST_P(OnDevice, AFunctionIsCalledWhileDataAreRead) {
+  using Clock = std::chrono::steady_clock;
+  bool is_late = true;
+  const auto source = numbers([&](std::int64_t) {
+    const auto begin = Clock::now();
+    while (is_late && Clock::now() - begin < std::chrono::milliseconds(60)) continue;
+  });
+  const auto while_waiting = [&] {
+    is_late = false;
+    throw std::runtime_error("no patience");
+  };
+  const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  Loader loader(p, source, order, {{"x", seeing.x}, {"label", seeing.label}},
+                {.steps_per_launch = 3, .workers = 0, .while_waiting = while_waiting});
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  std::int64_t batches = 0;
+  // On a machine that stops for a while, the function is called again.
+  while (batches < order.batches()) {
+    try {
+      const std::int64_t next = loader.next();
+      p.run(sink, {.steps = next});
+      batches += next;
+    } catch (const std::runtime_error&) {
+      continue;
+    }
+  }
+  EXPECT_EQ(p.records("x"), epoch_of(order, 0)) << "nothing is skipped";
 }
 
 // The third batch of the only launch comes when the first two were returned.
