@@ -118,7 +118,8 @@ std::string to_string(const SinkReport& report);
 std::ostream& operator<<(std::ostream& out, const SinkReport& report);
 // @}
 
-// Threads: a SinkCache is used by one thread at a time. Different ones are independent, and may capture at once.
+// Threads: a SinkCache is used by one thread at a time: a call throws Error while another thread is in one. Different
+// ones are independent, and may capture at once.
 //
 // Lifetime: what the function enqueues (memory, kernels, handles of libraries) must exist as long as the key may be
 // launched. A launch copies from and to the same host memory as the capture, and gives host functions the same address:
@@ -208,7 +209,8 @@ class SinkCache {
   void run(cudaStream_t stream, const Key& key, Work work, const SinkRunOptions& options, Where where);
 
   class Impl;
-  Impl& impl(const Where& where = {}) const;
+  struct Call;
+  Call impl(const Where& where = {}) const;
   std::unique_ptr<Impl> impl_;
 };
 

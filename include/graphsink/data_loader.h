@@ -128,6 +128,7 @@ class Loader {
 
   bool feeds(const Program& program, Where where = Where::current()) const;  // whether it was made for it
   std::int64_t batches(Where where = Where::current()) const;                // in an epoch
+  const SampleOrder& order(Where where = Where::current()) const;            // valid as long as the Loader
   LoaderPosition position(Where where = Where::current()) const;             // where next() goes on
   // Goes to another place in the order. Throws Error for one that the order does not have.
   void seek(const LoaderPosition& position, Where where = Where::current());

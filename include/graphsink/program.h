@@ -65,9 +65,9 @@ class StagedSlices {
 
 // A compiled graph on a device.
 //
-// Threads: a Program is used by one thread at a time. Different Programs may be used by different threads. Programs
-// that share a Variable take turns in the order of their calls of run(), and each run sees the Variables as a whole run
-// of another program, or a write(), has left them.
+// Threads: a Program is used by one thread at a time: a call throws Error while another thread is in one. Different
+// Programs may be used by different threads. Programs that share a Variable take turns in the order of their calls of
+// run(), and each run sees the Variables as a whole run of another program, or a write(), has left them.
 //
 // Lifetime: a Program shares ownership of its graph and Variables. Its destructor waits for its work and logs a failed
 // step that no call has reported (CompileOptions::log). If it cannot wait, it logs that and does not free the memory,
@@ -381,9 +381,11 @@ class Program {
   using GetValues = std::function<void(const std::vector<double>&)>;
   void read_record(std::string_view name, const GetValues& get, Where where);
   void take_record(std::string_view name, const GetValues& get, Where where);
-  // Both throw Error for a moved-from Program. The first is for calls that may wait: see enqueue().
-  Impl& impl(const Where& where) const;
-  Impl& impl_without_wait(const Where& where) const;
+  // Both throw Error for a moved-from Program, and while another thread is in a call. The first is for calls that may
+  // wait: see enqueue().
+  struct Call;
+  Call impl(const Where& where) const;
+  Call impl_without_wait(const Where& where) const;
   std::shared_ptr<Impl> impl_;  // shared with graphs of the caller's that hold a step, see enqueue()
 };
 

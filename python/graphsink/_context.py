@@ -22,6 +22,7 @@ _eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=N
 
 def wait_for_programs() -> None:
     """Called before the interpreter ends: functions of host ops cannot run behind that."""
+    _core.begin_end()
     known = list(programs)
     if not leave_steps(known):
         for program in known:

@@ -142,6 +142,11 @@ class Loader(_OfSamples):
         at the end of an epoch; the call after that begins the next one."""
         return self.core.next(most)
 
+    @property
+    def order(self) -> _core.SampleOrder:
+        """The order that it was made with."""
+        return self.core.order
+
     def set_steps_per_launch(self, steps: int) -> None:
         """Changes steps_per_launch. If the number is another than before, what was prepared ahead is prepared anew."""
         self.core.set_steps_per_launch(steps)

@@ -292,6 +292,7 @@ void bind_loader(nb::module_& m) {
           },
           nb::arg("steps"))
       .def_prop_ro("batches", [](LoaderHandle& self) { return self.open(here()).batches(here()); })
+      .def_prop_ro("order", [](LoaderHandle& self) { return self.open(here()).order(here()); })
       .def_prop_ro("position",
                    [](LoaderHandle& self) {
                      return self.look([](const Loader& of, const Where& where) { return of.position(where); });

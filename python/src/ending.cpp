@@ -1,6 +1,8 @@
 #include "ending.h"
 
+#include <atomic>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "samples.h"
@@ -24,7 +26,18 @@ LateObjects& late() {
   return *objects;
 }
 
+std::atomic<std::thread::id> ended_by{};
+
+bool is_in_function() noexcept { return is_in_host_op() || MakingSample::is_for_any(); }
+
 }  // namespace
+
+void begin_end() noexcept { ended_by = std::this_thread::get_id(); }
+
+bool is_left_behind() noexcept {
+  const std::thread::id by = ended_by;
+  return by != std::thread::id() && by != std::this_thread::get_id() && !is_in_function();
+}
 
 void end_later(std::shared_ptr<void> object, nb::object callables) noexcept {
   const std::lock_guard lock(late().mutex);
@@ -32,7 +45,7 @@ void end_later(std::shared_ptr<void> object, nb::object callables) noexcept {
 }
 
 void end_late_objects() noexcept {
-  if (is_in_host_op() || MakingSample::is_for_any()) return;  // which what ends may wait for
+  if (is_in_function()) return;  // which what ends may wait for
   std::vector<Late> all;
   {
     const std::lock_guard lock(late().mutex);

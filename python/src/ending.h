@@ -22,6 +22,11 @@ void end_later(std::shared_ptr<void> object, nb::object callables) noexcept;
 // Called with the GIL.
 void end_late_objects() noexcept;
 
+// Called when Python begins to end, on its main thread: other threads of Python's are daemon threads.
+void begin_end() noexcept;
+// Whether this thread is one of these, in no function that a step or a sample waits for. It ends with the process.
+bool is_left_behind() noexcept;
+
 // Ends what is moved out of `object`. Called with the GIL.
 template <class T>
 void end_at_once(T&& object) noexcept {

@@ -162,6 +162,11 @@ void bind_errors(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
+      // The main thread waits for programs then, in calls beside which this thread's are refused.
+      if (error.code() == ErrorCode::misuse && is_left_behind()) {
+        WithoutGil others_run;
+        wait_for_end();
+      }
       set_error(error);
     }
   });

@@ -114,7 +114,6 @@ class LoaderHandleOf {
   // Called when Python begins to end, on its main thread: other threads are daemon threads. One that uses the loader
   // keeps it, and one that wants to waits for the end of the process.
   void end_with_python() {
-    ended_by_ = std::this_thread::get_id();
     if (!is_in_use()) close();
   }
 
@@ -168,7 +167,7 @@ class LoaderHandleOf {
 
   void require_free(const Where& where) const {
     const bool is_in_sample = MakingSample::is_for(this);
-    if (ended_by_ != std::thread::id() && ended_by_ != std::this_thread::get_id() && !is_in_sample) {
+    if (is_left_behind()) {
       WithoutGil others_run;
       wait_for_end();
     }
@@ -182,8 +181,7 @@ class LoaderHandleOf {
                     : "use it on one thread, and not in its source or in `prepare`");
   }
 
-  std::thread::id caller_;    // thread of the Call
-  std::thread::id ended_by_;  // see end_with_python()
+  std::thread::id caller_;  // thread of the Call
 };
 using LoaderHandle = LoaderHandleOf<Loader>;
 

@@ -11,6 +11,8 @@ NB_MODULE(_core, m) {
   m.def("set_package_folder", [](const std::string& folder) { py::set_package_folder(folder); });
   m.def("version", &graphsink::version, "The version of the library that the package runs with.");
   m.def("here", &py::here, "The line of Python that calls, outside of the package.");
+  m.def("begin_end", py::begin_end,
+        "Called when the interpreter begins to end, before end_python(): daemon threads may meet what is done then.");
   m.def(
       "end_python",
       [](bool has_daemons) {

@@ -50,38 +50,43 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
   return Program(graph, options, where);
 }
 
-Program::Impl& Program::impl(const Where& where) const {
+struct Program::Call : CallOf<Impl> {
+  using CallOf::CallOf;
+};
+
+Program::Call Program::impl(const Where& where) const {
   LeftBehind::free_all();
   return impl_without_wait(where);
 }
 
-Program::Impl& Program::impl_without_wait(const Where& where) const {
+Program::Call Program::impl_without_wait(const Where& where) const {
   if (!impl_) throw Error("Program", where, "a moved-from Program", "use the Program that it was moved to");
-  return *impl_;
+  // What a body of its own ops calls is a part of the call that waits for the body.
+  return impl_->is_in_body() ? Call(*impl_) : Call(*impl_, impl_->one_thread(), "Program", where);
 }
 
-const Plan& plan_of(const Program& program) { return program.impl(Where::current()).plan(); }
+const Plan& plan_of(const Program& program) { return program.impl(Where::current())->plan(); }
 PlanSummary Program::plan(Where where) const {
-  Impl& program = impl(where);
-  return summary(program.plan(), program.facts());
+  Call program = impl(where);
+  return summary(program->plan(), program->facts());
 }
 std::string Program::explain(Where where) const {
-  Impl& program = impl(where);
-  return program.plan().explain(program.facts());
+  Call program = impl(where);
+  return program->plan().explain(program->facts());
 }
 std::string Program::explain_json(Where where) const {
-  Impl& program = impl(where);
-  return program.plan().explain_json(program.facts());
+  Call program = impl(where);
+  return program->plan().explain_json(program->facts());
 }
-std::string Program::explain_dot(Where where) const { return impl(where).plan().explain_dot(); }
+std::string Program::explain_dot(Where where) const { return impl(where)->plan().explain_dot(); }
 
 void Program::write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where) {
   tensor.require_valid("write", where);
-  impl(where).write(input, tensor.type(), tensor.data(), true, options, where);
+  impl(where)->write(input, tensor.type(), tensor.data(), true, options, where);
 }
 void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count,
                         const WriteOptions& options, Where where) {
-  impl(where).write(input, TensorType{dtype, {count}}, data, false, options, where);
+  impl(where)->write(input, TensorType{dtype, {count}}, data, false, options, where);
 }
 
 struct StagedSlices::Staged {
@@ -144,7 +149,7 @@ StagedSlices Program::stage(const Value& feed, std::int64_t slices, const Shape&
 }
 StagedSlices Program::stage_shape(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
   StagedSlices result;
-  result.staged_.reset(new StagedSlices::Staged{impl(where).stage(feed, slices, slice, where), impl_});
+  result.staged_.reset(new StagedSlices::Staged{impl(where)->stage(feed, slices, slice, where), impl_});
   const Staged& staged = result.staged_->slices;
   result.type_ = {feed.dtype(), staged.slice};
   result.slices_ = staged.slices;
@@ -153,57 +158,57 @@ StagedSlices Program::stage_shape(const Value& feed, std::int64_t slices, const 
   return result;
 }
 void Program::write(StagedSlices&& slices, Where where) {
-  Impl& program = impl(where);
-  if (!slices.staged_ || slices.staged_->program.lock().get() != &program) {
+  Call program = impl(where);
+  if (!slices.staged_ || slices.staged_->program.lock() != impl_) {
     throw Error("write", where, slices.staged_ ? "the slices are of another program" : "there are no slices",
                 "pass what stage() of this program has returned, once");
   }
-  program.write(slices.staged_->slices, where);
+  program->write(slices.staged_->slices, where);
   slices = StagedSlices();
 }
 
 void Program::bind_memory(const Value& value, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
                           Where where) {
-  impl(where).bind_memory(value, memory, bytes, std::move(owner), where);
+  impl(where)->bind_memory(value, memory, bytes, std::move(owner), where);
 }
 void Program::bind_memory(const Variable& variable, void* memory, std::size_t bytes, std::shared_ptr<const void> owner,
                           Where where) {
-  impl(where).bind_memory(variable, memory, bytes, std::move(owner), where);
+  impl(where)->bind_memory(variable, memory, bytes, std::move(owner), where);
 }
-MemoryReport Program::memory(Where where) { return impl(where).memory(); }
-void Program::bind(Where where) { impl(where).bind(where); }
-void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where).run(mode, options, where); }
-void Program::enqueue(cudaStream_t stream, Where where) { impl(where).enqueue(stream, impl_, where); }
-void Program::sync(Where where) { impl(where).sync(where); }
-bool Program::poll(Where where) { return impl_without_wait(where).poll(where); }
+MemoryReport Program::memory(Where where) { return impl(where)->memory(); }
+void Program::bind(Where where) { impl(where)->bind(where); }
+void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where)->run(mode, options, where); }
+void Program::enqueue(cudaStream_t stream, Where where) { impl(where)->enqueue(stream, impl_, where); }
+void Program::sync(Where where) { impl(where)->sync(where); }
+bool Program::poll(Where where) { return impl_without_wait(where)->poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {
-  impl_without_wait(where).take_record(name, true, get, where);
+  impl_without_wait(where)->take_record(name, true, get, where);
 }
 void Program::read_record(std::string_view name, const GetValues& get, Where where) {
-  impl(where).read_record(name, get, where);
+  impl(where)->read_record(name, get, where);
 }
-Tensor Program::output(std::string_view name, Where where) { return impl(where).output(name, where); }
-Tensor Program::output(const Value& value, Where where) { return impl(where).output(value, where); }
-void Program::set_seed(std::uint32_t seed, Where where) { impl(where).set_seed(seed); }
+Tensor Program::output(std::string_view name, Where where) { return impl(where)->output(name, where); }
+Tensor Program::output(const Value& value, Where where) { return impl(where)->output(value, where); }
+void Program::set_seed(std::uint32_t seed, Where where) { impl(where)->set_seed(seed); }
 std::int64_t Program::record_capacity(std::string_view name, Where where) const {
-  return impl(where).record_capacity(name, where);
+  return impl(where)->record_capacity(name, where);
 }
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
-  return impl(where).lost_records(name, where);
+  return impl(where)->lost_records(name, where);
 }
-std::int64_t Program::steps(Where where) { return impl(where).steps(where); }
-void Program::set_steps(std::int64_t steps, Where where) { impl(where).set_steps(steps, where); }
-Counters Program::counters(Where where) const { return impl(where).counters(); }
-AutomaticReport Program::automatic_report(Where where) { return impl(where).automatic_report(); }
+std::int64_t Program::steps(Where where) { return impl(where)->steps(where); }
+void Program::set_steps(std::int64_t steps, Where where) { impl(where)->set_steps(steps, where); }
+Counters Program::counters(Where where) const { return impl(where)->counters(); }
+AutomaticReport Program::automatic_report(Where where) { return impl(where)->automatic_report(); }
 std::optional<CaptureInfo> Program::captured(LaunchOf steps, Where where) const {
-  return impl(where).captured(steps == LaunchOf::several_steps);
+  return impl(where)->captured(steps == LaunchOf::several_steps);
 }
-std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) { return impl(where).time_ops(steps, where); }
+std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) { return impl(where)->time_ops(steps, where); }
 void Program::write_node_names(const std::string& path, Where where) const {
-  impl(where).write_node_names(path, where);
+  impl(where)->write_node_names(path, where);
 }
-std::size_t Program::arena_bytes(Where where) const { return impl(where).arena_bytes(); }
-const Target& Program::target(Where where) const { return impl(where).target(); }
-std::vector<Variable> Program::variables(Where where) const { return impl(where).variables(); }
+std::size_t Program::arena_bytes(Where where) const { return impl(where)->arena_bytes(); }
+const Target& Program::target(Where where) const { return impl(where)->target(); }
+std::vector<Variable> Program::variables(Where where) const { return impl(where)->variables(); }
 
 }  // namespace graphsink

@@ -146,10 +146,13 @@ void Program::Impl::settle() {
   is_unsettled_ = false;
 }
 
+bool Program::Impl::is_in_body() const {
+  return InBody::here() && (InBody::owner() == &status_.host() || InBody::owner() == &device());
+}
+
 void Program::Impl::require_caller(const char* call, const Where& where) const {
   fork_mark_.require_parent(call, where);
-  if (!InBody::here()) return;
-  if (InBody::owner() != &status_.host() && InBody::owner() != &device()) return;
+  if (!is_in_body()) return;
   throw Error(call, where,
               "was called by the body of an op of the same program, which is a part of what it would wait for",
               "return from the body, and call it on the program's thread");

@@ -8,6 +8,7 @@
 
 #include "api/turn_of_program.h"
 #include "base/fork_mark.h"
+#include "base/one_thread.h"
 #include "exec/capture/capture_policy.h"
 #include "exec/capture/node_names.h"
 #include "exec/choose/measured_runs.h"
@@ -76,6 +77,8 @@ class Program::Impl final : private Allocator {
   std::size_t arena_bytes() const { return memory_.arena(0).size(); }
   const Target& target() const { return device().target(); }
   std::vector<Variable> variables() const;
+  OneThread& one_thread() { return one_thread_; }
+  bool is_in_body() const;  // this thread runs the body of an op of this program
 
  private:
   Device& device() const { return session_.device(); }
@@ -144,6 +147,7 @@ class Program::Impl final : private Allocator {
   void settle();
 
   ForkMark fork_mark_;
+  OneThread one_thread_;
   const CompileOptions options_;
   const Log log_;
   const GraphData graph_;                      // the snapshot

@@ -5,7 +5,10 @@ namespace graphsink {
 
 class SinkCache::Impl {};
 
-SinkCache::Impl& SinkCache::impl(const Where&) const { return *impl_; }
+struct SinkCache::Call {
+  Impl& impl;
+};
+SinkCache::Call SinkCache::impl(const Where&) const { return {*impl_}; }
 
 SinkCache::SinkCache(SinkOptions, Where where) {
   throw Error("SinkCache", where, "this build of graphsink has no CUDA, so there is nothing to capture",

@@ -304,22 +304,26 @@ SinkCache::~SinkCache() {
 SinkCache::SinkCache(SinkCache&&) noexcept = default;
 SinkCache& SinkCache::operator=(SinkCache&&) noexcept = default;
 
-SinkCache::Impl& SinkCache::impl(const Where& where) const {
+struct SinkCache::Call : CallOf<Impl> {
+  using CallOf::CallOf;
+};
+
+SinkCache::Call SinkCache::impl(const Where& where) const {
   LeftBehind::free_all();
-  if (impl_) return *impl_;
+  if (impl_) return {*impl_, impl_->one_thread(), "SinkCache", where};
   throw Error("SinkCache", where, "it was moved from", "use the one that it was moved to");
 }
 
 void SinkCache::run(cudaStream_t stream, const Key& key, Work work, const SinkRunOptions& options, Where where) {
-  impl(where).run(stream, key, work, options.steps, where);
+  impl(where)->run(stream, key, work, options.steps, where);
 }
-void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl().register_memory(memory, bytes); }
-void SinkCache::forget_memory(const void* memory) { impl().forget_memory(memory); }
-void SinkCache::try_again() { impl().try_again(); }
-void SinkCache::clear() { impl().clear(); }
-SinkReport SinkCache::report() const { return impl().report(); }
+void SinkCache::register_memory(const void* memory, std::size_t bytes) { impl()->register_memory(memory, bytes); }
+void SinkCache::forget_memory(const void* memory) { impl()->forget_memory(memory); }
+void SinkCache::try_again() { impl()->try_again(); }
+void SinkCache::clear() { impl()->clear(); }
+SinkReport SinkCache::report() const { return impl()->report(); }
 void SinkCache::write_node_names(const std::string& path, Where where) const {
-  impl(where).write_node_names(path, where);
+  impl(where)->write_node_names(path, where);
 }
 
 }  // namespace graphsink

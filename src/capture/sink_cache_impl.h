@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/one_thread.h"
 #include "capture/known_memory.h"
 #include "capture/sunk.h"
 #include "capture/use_of_keys.h"
@@ -37,6 +38,7 @@ class SinkCache::Impl {
   }
   SinkReport report() const;
   void write_node_names(const std::string& path, const Where& where) const;
+  OneThread& one_thread() { return one_thread_; }
 
  private:
   // Forwards messages until the device is lost. Then every call throws the cause, and what destructors cannot destroy
@@ -94,6 +96,7 @@ class SinkCache::Impl {
   const std::shared_ptr<std::atomic<bool>> is_lost_ = std::make_shared<std::atomic<bool>>(false);
   Log log_;
   std::map<int, GuestDevice> devices_;
+  OneThread one_thread_;
   SlotCache<Key, Sunk> cache_;  // by key and stream
   UseOfKeys use_of_keys_;
   bool is_use_noted_ = false, is_pageable_noted_ = false;

@@ -184,7 +184,8 @@ void Loader::set_steps_per_launch(std::int64_t steps, Where where) {
 }
 bool Loader::feeds(const Program& program, Where where) const { return impl(where).feeds(program); }
 std::int64_t Loader::batches(Where where) const { return impl(where).launches().order().batches(); }
-LoaderPosition Loader::position(Where where) const { return impl(where).launches().position(); }
+const SampleOrder& Loader::order(Where where) const { return impl(where).launches().order(); }
+LoaderPosition Loader::position(Where where) const { return impl(where).launches().position(where); }
 void Loader::seek(const LoaderPosition& position, Where where) { impl(where).launches().seek(position, where); }
 LoaderReport Loader::report(Where where) const { return impl(where).launches().report(where); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fork_mark.h"
+#include "base/one_thread.h"
 #include "base/thread.h"
 #include "train/launch.h"
 
@@ -57,7 +58,7 @@ class Launches {
   void set_steps_per_launch(std::int64_t steps, const Where& where);
   const SampleOrder& order() const { return order_; }
   const std::vector<Part>& parts() const { return parts_; }
-  LoaderPosition position() const { return position_; }
+  LoaderPosition position(const Where& where) const;
   void seek(const LoaderPosition& position, const Where& where);
   LoaderReport report(const Where& where) const;
 
@@ -90,6 +91,7 @@ class Launches {
   const LoaderOptions options_;
   const std::vector<Part> parts_;
   const ForkMark fork_mark_;
+  mutable OneThread one_thread_;
 
   std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
   LoaderPosition position_, planned_;

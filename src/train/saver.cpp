@@ -1,6 +1,7 @@
 #include "train/saver.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -18,7 +19,8 @@ constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
 constexpr std::size_t kDigits = 12;
 // Names in the metadata.
 constexpr const char *kEpoch = "loader.epoch", *kBatch = "loader.batch", *kBatches = "loader.batches",
-                     *kMetric = "metric.", *kBest = "patience.best", *kSince = "patience.since", *kDue = "train.due";
+                     *kSamples = "loader.samples", *kMetric = "metric.", *kBest = "patience.best",
+                     *kSince = "patience.since", *kDue = "train.due";
 
 // The steps of a file of this name; nothing for files of other names.
 std::optional<std::int64_t> steps_of(const std::string& name) {
@@ -41,6 +43,18 @@ std::optional<double> number_in(const Checkpoint& checkpoint, const std::string&
   if (code == std::errc() && stop == text.data() + text.size()) return number;
   throw Error(checkpoint.source, where, "metadata \"" + name + "\": expected a number, seen \"" + text + "\"",
               "remove the file, or choose another SaveOptions::folder", ErrorCode::io);
+}
+
+// Tells the samples of a batch from those of another order, as hexadecimal digits: FNV-1a of their numbers.
+std::string mark_of(const SampleOrder& order, const LoaderPosition& position) {
+  std::uint64_t mark = 0xcbf29ce484222325;
+  for (std::int64_t sample : order.batch(position.epoch, position.batch).samples) {
+    for (int shift = 0; shift < 64; shift += 8)
+      mark = (mark ^ (static_cast<std::uint64_t>(sample) >> shift & 0xff)) * 0x100000001b3;
+  }
+  std::array<char, 16> digits{};
+  const auto [end, code] = std::to_chars(digits.data(), digits.data() + digits.size(), mark, 16);
+  return {digits.data(), end};
 }
 
 // Names in the metadata that belong to a training.
@@ -80,11 +94,11 @@ fs::path newest_checkpoint(const fs::path& folder) {
   return newest;
 }
 
-Saver::Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log,
+Saver::Saver(Program& program, const SaveOptions& options, SampleOrder order, const LogFunction& log,
              const Where& where)
     : program_(program),
       options_(with_absolute_folder(options)),
-      batches_(batches),
+      order_(std::move(order)),
       log_function_(log),
       log_(log),
       where_(where),
@@ -166,13 +180,15 @@ std::optional<Progressed> Saver::resume() {
     if (file.best) (void)is_among_best(*file.best);
   Progressed progressed;
   const std::int64_t batches = newest->number(kBatches, where_);
-  if (batches != batches_) {
-    throw Error(newest->source, where_,
-                "an epoch had " + std::to_string(batches) + " batches, and the loader has " + std::to_string(batches_),
-                "give the loader the same source and order, or choose another SaveOptions::folder", ErrorCode::io);
+  if (batches != order_.batches()) {
+    throw Error(
+        newest->source, where_,
+        "an epoch had " + std::to_string(batches) + " batches, and the loader has " + std::to_string(order_.batches()),
+        "give the loader the same source and order, or choose another SaveOptions::folder", ErrorCode::io);
   }
   progressed.steps = newest->number("step", where_);
   progressed.position = {newest->number(kEpoch, where_), newest->number(kBatch, where_)};
+  compare_samples(*newest, progressed.position);
   progressed.best = number_in(*newest, kBest, where_);
   progressed.is_due = newest->metadata.contains(kDue);
   progressed.evaluations_since = newest->number(kSince, where_);
@@ -185,12 +201,23 @@ std::optional<Progressed> Saver::resume() {
   return progressed;
 }
 
+// Only who writes: a rank of several has other samples than the one whose file it reads.
+void Saver::compare_samples(const Checkpoint& checkpoint, const LoaderPosition& position) {
+  const auto found = checkpoint.metadata.find(kSamples);
+  if (!options_.writes || found == checkpoint.metadata.end() || found->second == mark_of(order_, position)) return;
+  log_.warn({checkpoint.source,
+             ": the next batch has other samples than when this was saved, as the loader's order is another one: the "
+             "training goes on, and ends with other numbers than without the interruption; for the same ones give the "
+             "order the same options and sizes"});
+}
+
 std::map<std::string, std::string, std::less<>> Saver::metadata_of(const Progressed& progressed) const {
   auto metadata = options_.metadata;
   metadata["step"] = std::to_string(progressed.steps);
   metadata[kEpoch] = std::to_string(progressed.position.epoch);
   metadata[kBatch] = std::to_string(progressed.position.batch);
-  metadata[kBatches] = std::to_string(batches_);
+  metadata[kBatches] = std::to_string(order_.batches());
+  metadata[kSamples] = mark_of(order_, progressed.position);
   metadata[kSince] = std::to_string(progressed.evaluations_since);
   if (progressed.is_due) metadata[kDue] = "1";
   if (progressed.best) metadata[kBest] = number_text(*progressed.best);

@@ -32,9 +32,9 @@ struct Progressed {
 // uses that program while it writes, and the training's thread at all other times.
 class Saver {
  public:
-  // `batches` of an epoch of the loader. Makes the folder, if it is to write, and keeps it locked. Throws Error if it
+  // `order` of the loader. Makes the folder, if it is to write, and keeps it locked. Throws Error if it
   // cannot be written to, if another Saver writes there, and for Variables of one name.
-  Saver(Program& program, const SaveOptions& options, std::int64_t batches, const LogFunction& log, const Where& where);
+  Saver(Program& program, const SaveOptions& options, SampleOrder order, const LogFunction& log, const Where& where);
   ~Saver();  // waits for the thread
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -71,6 +71,8 @@ class Saver {
   };
 
   std::filesystem::path path_of(std::int64_t steps) const;
+  // Logs that the file was saved before another batch than the loader gives there.
+  void compare_samples(const Checkpoint& checkpoint, const LoaderPosition& position);
   std::map<std::string, std::string, std::less<>> metadata_of(const Progressed& progressed) const;
   void make_folder();
   void list_files();
@@ -84,7 +86,7 @@ class Saver {
 
   Program& program_;
   const SaveOptions options_;
-  const std::int64_t batches_;
+  const SampleOrder order_;
   const LogFunction log_function_;
   const Log log_;
   const Where where_;

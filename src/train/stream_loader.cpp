@@ -263,7 +263,7 @@ const std::vector<Field>& StreamLoader::fields(Where where) const { return impl(
 std::shared_ptr<void> StreamLoader::memory(Where where) const { return impl(where).slices().memory(); }
 std::int64_t StreamLoader::most_samples(Where where) const { return impl(where).slices().layout().most_samples; }
 std::int64_t StreamLoader::batches(Where where) const { return impl(where).launches().order().batches(); }
-LoaderPosition StreamLoader::position(Where where) const { return impl(where).launches().position(); }
+LoaderPosition StreamLoader::position(Where where) const { return impl(where).launches().position(where); }
 void StreamLoader::seek(const LoaderPosition& position, Where where) { impl(where).launches().seek(position, where); }
 
 StreamLoaderReport StreamLoader::report(Where where) const {

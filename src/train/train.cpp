@@ -128,7 +128,7 @@ class Training {
             "pass the loader that was made for this one", where_);
     program_.sync(where_);
     if (!options_.save.folder.empty())
-      saver_.emplace(program_, options_.save, loader_.batches(where_), options_.log, where_);
+      saver_.emplace(program_, options_.save, loader_.order(where_), options_.log, where_);
     bool is_resumed = false;
     if (auto resumed = saver_ ? saver_->resume() : std::nullopt) {
       loader_.seek(resumed->position, where_);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "messages.h"
 #include "program_fixture.h"
 
 namespace graphsink::testing::poll_test {
@@ -142,6 +143,33 @@ TEST_P(Polls, SayWhatSyncWouldSayOfAFailedStep) {
   std::string polled = failed_step([](Program& p) { EXPECT_TRUE(is_done_soon(p)); });
   EXPECT_NE(polled.find("refuse_negative: its body threw: negative input"), std::string::npos) << polled;
   EXPECT_EQ(polled, failed_step([](Program& p) { p.sync(); }));
+}
+
+// A thread waits in sync() for a step that is held up until another one has met the Error.
+TEST_P(Polls, ASecondThreadIsRefused) {
+  Gate gate;
+  Graph g;
+  Value x = g.feed("x", f32, {1});
+  g.record("x", sum(emit(gate_op, {x}, GateAttrs{&gate})[0]));
+  Program p = graphsink::compile(g, {.target = device()});
+  p.write(x, std::vector<float>{7});
+  p.run(mode());
+  std::thread waiting([&] {
+    while (gate.arrived() >= 0) {
+      try {
+        return p.sync();
+      } catch (const Error&) {  // the other thread was in its call
+        std::this_thread::yield();
+      }
+    }
+  });
+  std::string refused;
+  while (!contains(refused, "another thread") && !gate.was_forced()) refused = message_of([&] { (void)p.poll(); });
+  gate.open(1);
+  waiting.join();
+  EXPECT_TRUE(contains(refused, "Program: another thread is in a call of it")) << refused;
+  EXPECT_TRUE(contains(refused, "one thread at a time")) << refused;
+  EXPECT_EQ(p.records("x"), (std::vector<float>{7})) << "another thread may take over";
 }
 
 TEST_P(Polls, ReadRefusesNamesThatAreNotRecorded) {

@@ -48,6 +48,18 @@ TEST_F(SinkCacheRuns, WarmRunsCanBeManyOrNone) {
   }
 }
 
+TEST_F(SinkCacheRuns, ASecondThreadIsRefused) {
+  SinkCache sinks;
+  std::string refused;
+  sinks.run(stream_, Key{1}, [&](cudaStream_t s) {
+    guest_add(s, sums_[0], 1);
+    std::thread([&] { refused = message_of([&] { (void)sinks.report(); }); }).join();
+    EXPECT_EQ(sinks.report().calls, 1u) << "its own thread may ask";
+  });
+  EXPECT_TRUE(contains(refused, "SinkCache: another thread is in a call of it")) << refused;
+  std::thread([&] { EXPECT_EQ(sinks.report().calls, 1u) << "another thread may take over"; }).join();
+}
+
 TEST_F(SinkCacheRuns, AlternatingKeysKeepTheirWork) {
   SinkCache sinks;
   int expected = 0;

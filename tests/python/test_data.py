@@ -46,7 +46,7 @@ def test_every_sample_comes_in_its_order(device, source, workers):
     program = reader(device)
     order = gs.sample_order(100, batch=BATCH, seed=3)
     with gs.Loader(program, source, order, steps_per_launch=5, workers=workers) as loader:
-        assert loader.batches == 12
+        assert loader.batches == loader.order.batches == 12
         for number in range(2):
             steps, sums, seen = epoch(program, loader)
             expected = np.array([order.batch(number, b).samples for b in range(12)])

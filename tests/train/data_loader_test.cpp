@@ -310,6 +310,21 @@ TEST_P(OnDevice, LaunchesAreCutWhereTheyAreAskedTo) {
   }
 }
 
+TEST_P(OnDevice, ASecondThreadOfALoaderIsRefused) {
+  const Loader* called = nullptr;
+  std::string refused;
+  const auto source = numbers(
+      [&](std::int64_t) { std::thread([&] { refused = message_of([&] { (void)called->position(); }); }).join(); });
+  Seeing seeing;
+  Program p = compile(seeing.g);
+  Loader loader(p, source, sample_order(kSamples, {.batch = kBatch}), {{"x", seeing.x}, {"label", seeing.label}},
+                {.workers = 0});
+  called = &loader;
+  EXPECT_EQ(loader.next(), 1);
+  EXPECT_TRUE(contains(refused, "Loader: another thread is in a call of it")) << refused;
+  std::thread([&] { EXPECT_EQ(loader.position(), (LoaderPosition{0, 1})) << "another thread may take over"; }).join();
+}
+
 // Sample 5 comes when the function has been called twice.
 TEST_P(OnDevice, AFunctionIsCalledWhileDataAreLate) {
   for (int workers : {1, 3}) {

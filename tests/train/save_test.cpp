@@ -501,6 +501,30 @@ TEST_P(OnDevice, TheNewestAndTheBestFilesStay) {
   }
 }
 
+TEST_P(OnDevice, AnotherOrderOfAsManyBatchesIsTold) {
+  const TemporaryDirectory directory;
+  std::string warnings;
+  const auto run = [&](std::uint64_t seed, std::int64_t steps, bool writes) {
+    Fit fit;
+    Program p = compile(fit.g);
+    Loader loader(p, numbers(), sample_order(kSamples, {.batch = kBatch, .seed = seed}), {{"x", fit.x}});
+    TrainOptions options = options_of(directory / "run", false);
+    options.steps = steps;
+    options.save.writes = writes;
+    options.log = [&](LogLevel, std::string_view message) { warnings += message; };
+    return train(p, loader, options).steps;
+  };
+  EXPECT_EQ(run(1, 14, true), 14);
+  EXPECT_EQ(run(1, 20, true), 20);  // to the end of an epoch
+  EXPECT_EQ(run(1, 25, true), 25);
+  EXPECT_EQ(warnings, "");
+  EXPECT_EQ(run(2, 26, false), 26) << "a rank has samples of its own";
+  EXPECT_EQ(warnings, "");
+  EXPECT_EQ(run(2, 27, true), 27);
+  EXPECT_TRUE(contains(warnings, "the next batch has other samples than when this was saved")) << warnings;
+  EXPECT_TRUE(contains(warnings, "step-000000000025.safetensors: ")) << warnings;
+}
+
 TEST_P(OnDevice, FilesThatDoNotFitAreRefused) {
   const TemporaryDirectory directory;
   const auto run = [&](std::int64_t batch, TrainOptions options, std::function<void(Graph&)> more = {}) {

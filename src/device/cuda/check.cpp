@@ -52,6 +52,9 @@ const char* remedy_for(cudaError_t code) {
       return "install a driver for CUDA 13, or compile for gs::cpu()";
     case cudaErrorInvalidResourceHandle:
       return "pass streams and events that exist, and that were made while the program's device was the current one";
+    case cudaErrorNotPermitted:
+      return "call it outside of the body of a CPU op, in which CUDA takes no calls: before or after the step, or for "
+             "gs::cpu()";
     case cudaErrorNoKernelImageForDevice:
       return "build graphsink with the device's architecture in CMAKE_CUDA_ARCHITECTURES";
     case cudaErrorInvalidConfiguration:
