@@ -50,8 +50,8 @@ struct LoaderOptions {
   // A feed of f32 or booleans of shape [batch], which tells for each sample of a batch whether it is one in its turn,
   // 1, or padding, 0: see Batch::real.
   std::optional<Value> mask{};
-  // Called by next() on its thread, about every 50 ms, while it waits for samples or reads them. What this throws,
-  // next() throws: nothing is skipped, and the next call waits for the same batches. For time-outs, and for signals.
+  // A function that next() calls on its thread, about every 50 ms, while it waits for samples or reads them. An
+  // exception of it ends next() and skips nothing: the next call waits for the same batches. For time-outs and signals.
   std::function<void()> while_waiting{};
 };
 

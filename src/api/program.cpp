@@ -61,7 +61,7 @@ Program::Call Program::impl(const Where& where) const {
 
 Program::Call Program::impl_without_wait(const Where& where) const {
   if (!impl_) throw Error("Program", where, "a moved-from Program", "use the Program that it was moved to");
-  // What a body of its own ops calls is a part of the call that waits for the body.
+  // A call that a body of its own ops makes is a part of the one that waits for the body.
   return impl_->is_in_body() ? Call(*impl_) : Call(*impl_, impl_->one_thread(), "Program", where);
 }
 

@@ -46,7 +46,7 @@ class OneThread {
   std::atomic<std::thread::id> caller_{};
 };
 
-// What a public object returns for one call of its implementation: impl(where)->run(...).
+// The implementation of a public object, for one call: impl(where)->run(...).
 template <class Impl>
 class CallOf {
  public:
