@@ -44,6 +44,9 @@ std::string to_string(StepError error, std::int64_t index) {
       return "the condition of stop_when() held on " +
              (index < 0 ? "this rank, and not on rank " + std::to_string(-1 - index)
                         : "rank " + std::to_string(index) + ", and not on this one");
+    case StepError::other_step:
+      return "rank " + std::to_string(index & 0xffff) + " is at step " + std::to_string(index >> 16) +
+             ", and this one is not";
     case StepError::unknown:
       break;
   }
