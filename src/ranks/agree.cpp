@@ -17,7 +17,7 @@ namespace {
 
 // Node-local data of the CPU body.
 struct VotersOfPlan : Voters {
-  std::uint64_t mark = 0;  // of the plan's collectives; 0: they are of several groups, and may differ between ranks
+  std::uint64_t mark = 0;  // mark of the collectives; 0: they are of several groups, and may differ between ranks
 };
 
 // On a device, the node-local data are what waits for the other ranks.
