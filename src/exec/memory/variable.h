@@ -58,7 +58,7 @@ class DeviceVariable : public VariableStorage {
   void touch_users(const RunGate* except = nullptr) const;
   void wait_for_user();
 
-  const std::string name_;  // of the Variable
+  const std::string name_;  // name of the Variable
   ForkMark fork_mark_;
   std::shared_ptr<Transfer> transfer_;
   TensorType type_;
