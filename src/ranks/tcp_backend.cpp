@@ -180,6 +180,7 @@ struct MeshOfProcess {
 std::unique_ptr<RankBackend> open_tcp(const RankStart& start, double patience_s, const Where& where) {
   static MeshOfProcess process;
   const std::lock_guard lock(process.mutex);
+  if (process.mesh) process.mesh->fork_mark().require_parent("world", where);
   if (!process.mesh) process.mesh = std::make_shared<TcpMesh>(start, patience_s, where);
   std::vector<int> all(at(start.size));
   for (int rank = 0; rank < start.size; ++rank) all[at(rank)] = rank;

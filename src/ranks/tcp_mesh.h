@@ -38,6 +38,8 @@ class TcpMesh {
   TcpMesh& operator=(const TcpMesh&) = delete;
 
   const RankStart& start() const { return start_; }
+  // The connections are those of the process that made them.
+  const ForkMark& fork_mark() const { return fork_mark_; }
   // The name of the next group of all ranks; they make as many.
   std::string next_world();
 
