@@ -44,7 +44,8 @@ std::string whom_it_waited_for(const std::string& mine, const std::vector<std::o
   }
   if (!silent.empty()) return silent + ", not heard of: ended, or busy with something else" + elsewhere;
   if (!elsewhere.empty() || here.empty()) return elsewhere;
-  return here + ", which has given up, too, maybe before this rank came";
+  const bool are_several = here.find(',') != std::string::npos;
+  return here + (are_several ? ", which have" : ", which has") + " given up, too, maybe before this rank came";
 }
 
 // It precedes texts, so that ranks which exchange texts of different kinds see that.

@@ -50,6 +50,8 @@ class TcpMesh {
   void receive();
   // The message, where receive() has met it.
   std::optional<zmq::message_t> take(const MessageKey& key);
+  // The text of such a message, which stays.
+  std::optional<std::string> look_at(const MessageKey& key) const;
 
   // The process ends: what was sent goes on its way, for ten seconds at most. Later calls send and receive nothing.
   void end();
