@@ -40,7 +40,7 @@ RankStart start_of_process(const Where& where) {
 }
 
 // Errors name the `call`.
-Comm mpi_comm(const char* call, const WorldOptions& options, const Where& where) {
+Comm mpi_comm(const char* call, [[maybe_unused]] const WorldOptions& options, const Where& where) {
 #ifdef GRAPHSINK_MPI
   std::unique_ptr<RankBackend> backend = open_mpi(call, options.patience_s, where);
   return Comm(world_group(std::move(backend), options.patience_s));

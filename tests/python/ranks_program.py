@@ -300,6 +300,15 @@ def check_errors() -> None:
     graph.output("y", ranks.all_reduce(graph.input("x", gs.f32, (2,)), COMM))
     error = raised(lambda: gs.write_graph(FOLDER / f"graph{RANK}.safetensors", graph))
     assert "files have no ranks" in error.problem and "one_rank()" in error.remedy, error
+    program = gs.compile(graph)
+    program.write("x", np.zeros(2, np.float32))
+    program.run()
+    of_thread: list[gs.Error] = []
+    thread = threading.Thread(target=lambda: of_thread.append(raised(COMM.barrier)))
+    thread.start()
+    thread.join()
+    program.sync()
+    assert "Comm.split(0) makes one" in of_thread[0].remedy, of_thread
 
 
 def check_training(device: gs.DeviceId) -> None:
