@@ -124,6 +124,8 @@ def parse(path: pathlib.Path) -> Header:
                         i += 1
                     break
             comment, comment_is_open = [], False
+        else:
+            comment, comment_is_open = [], False  # it is of a declaration that is bound elsewhere
         i += 1
     return header
 

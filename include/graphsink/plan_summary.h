@@ -30,6 +30,7 @@ struct PlanSummary {
   // its number of steps is a sum of. 0: there are no such launches, and unless loop_over_steps is set, each step takes
   // launches_per_step.
   std::int64_t unrolled_steps = 0;
+  bool has_collectives = false;  // several ranks exchange values in each step
   // Launches for a run of one step in mode sink, once it is captured, without those of bodies that the host drives.
   std::size_t launches_per_step = 0;
   std::size_t islands = 0;      // sets of tasks of which each is one launch, or is issued by the host

@@ -19,8 +19,9 @@ struct RandomPartOptions {
 
 // As long as a RandomPart lives, the random ops that its thread builds, dropout() included, draw for a part of a larger
 // tensor: part r of tensors [n, ...] gets the numbers that elements r * n to (r + 1) * n - 1 along the first axis of
-// the whole would get. So ranks that train on parts of one batch draw what one process draws for the whole batch, if
-// their graphs have equal numbers of nodes in front of these ops, their programs have one seed, and all parts have one
+// the whole would get. So ranks that train on parts of one batch draw what one process draws for the whole batch, in
+// which the rows of rank 0 come first, then those of rank 1 (sample_order() deals them in turn instead), if their
+// graphs have equal numbers of nodes in front of these ops, their programs have one seed, and all parts have one
 // size. Collectives, their gradients, average() and norms of divided parameters are no nodes in this count;
 // apply_sharded() and the gradient of cross_entropy_parallel() are, so build random ops in front of these:
 //

@@ -104,7 +104,7 @@ struct WorldOptions {
   double patience_s = 600;  // how many seconds a rank waits for the others before it throws Error; above 0
 };
 // All processes that were started together, however that was done:
-//   * by mpirun, or in a program that has initialised MPI: as mpi_world();
+//   * by mpirun, or in a program that has initialised MPI, which knows of several ranks: as mpi_world();
 //   * by torchrun, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (LOCAL_RANK is optional);
 //   * by srun of Slurm, with MASTER_ADDR and MASTER_PORT set by you;
 //   * else it is one rank, as one_rank().
@@ -113,8 +113,8 @@ struct WorldOptions {
 // rank listens at a port that the system chooses. Nothing is encrypted: use a network that you trust. Every process
 // calls it as often, each time with an equal patience, which holds for this call, too: ranks that do not come are
 // named, with ErrorCode::device_lost. Throws Error for variables that contradict each other, such as a RANK that two
-// processes have, and with ErrorCode::unavailable where this build lacks MPI or ZeroMQ, the port is not free, or MPI
-// knows of one rank alone where the variables name more.
+// processes have, in a child of fork() whose parent has called it, and with ErrorCode::unavailable where this build
+// lacks MPI or ZeroMQ, the port is not free, or MPI knows of one rank alone where its own variables name more.
 Comm world(const WorldOptions& options = {}, Where where = Where::current());
 // All processes that mpirun, or whatever else starts MPI programs, has started together; one rank if it was not used.
 // All of them must call it, each time with an equal patience. MPI is initialised if nobody did so, and is then
@@ -161,23 +161,28 @@ Comm one_rank();
 
 // How the elements of all ranks become one. Means are of floats; sums are not of u8, which would overflow unseen.
 enum class Reduction : std::uint8_t { sum, mean, max };
-// Options of all_reduce() and reduce_scatter().
+// Options of all_reduce().
 struct AllReduceOptions {
   Reduction reduction = Reduction::sum;  // how elements become one
   // All ranks compute one and the same loss from the result, as in tensor parallelism, and the gradient is that of this
-  // loss, not of the sum of as many equal losses: of a sum it passes as it is. Only all_reduce() of sums and means has
-  // it.
+  // loss, not of the sum of as many equal losses: of a sum it passes as it is. For sums and means.
   bool same_loss = false;
 };
 // Combines the elements of all ranks, element by element; every rank gets the result, of the type of `x`. The gradient
-// of a maximum goes to those elements that equal it, in equal parts. Throws Error for booleans.
+// of a maximum goes to those elements that equal it, in equal parts. Say `same_loss` where all ranks compute one and
+// the same loss from the result, as in tensor parallelism: the gradient is that of this loss then, not of the sum of as
+// many equal losses. Throws Error for booleans, and for a maximum with same_loss.
 Value all_reduce(Arg x, const Comm& comm, const AllReduceOptions& options = {});
 // Puts the tensors of all ranks behind one another along the first axis, in the order of the ranks: [n, ...] becomes
 // [size * n, ...].
 Value all_gather(Arg x, const Comm& comm);
+// Options of reduce_scatter().
+struct ReduceScatterOptions {
+  Reduction reduction = Reduction::sum;  // how elements become one; no maximum
+};
 // Combines like all_reduce(), and gives each rank its part along the first axis: [size * n, ...] becomes [n, ...].
 // Throws Error where the axis cannot be divided by the number of ranks, and for a maximum, which has no gradient here.
-Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options = {});
+Value reduce_scatter(Arg x, const Comm& comm, const ReduceScatterOptions& options = {});
 // Every rank gets the tensor of rank `root`.
 Value broadcast(Arg x, const Comm& comm, int root = 0);
 // Gives the n-th part along the first axis to rank n; the result has the parts that this rank got, in the order of the

@@ -115,8 +115,8 @@ struct TrainOptions {
   Mode mode = sink;         // mode of Program::run()
   // Steps of a launch, or fewer where the values of `records` have no room for so many. 0: the first launches measure
   // how many make a step fast, as far as a launch takes at most `longest_launch`. No result depends on it: evaluations,
-  // actions and files come at their steps, where launches end. Ranks of nccl_world() have to launch alike: there 0
-  // means 16.
+  // actions and files come at their steps, where launches end. Several ranks that exchange values launch alike, so that
+  // should_stop and on_step, which are called between launches, may wait for the other ranks: there 0 means 16.
   std::int64_t steps_per_launch = 0;
   std::chrono::milliseconds longest_launch{100};  // for steps_per_launch = 0; above 0
 

@@ -43,7 +43,8 @@ def train(program: _core.Program | TracedProgram, loader: Loader, *, steps: int 
     of one that was never interrupted.
 
     steps, epochs      ends it, whichever comes first; both count from the very beginning. 0: no matter
-    steps_per_launch   0: found by measurement, as far as a launch takes at most `longest_launch` milliseconds
+    steps_per_launch   0: found by measurement, as far as a launch takes at most `longest_launch` milliseconds; 16 in a program of
+                       several ranks, which launch alike, so that should_stop and on_step may wait for the other ranks
     records            of scalars: what on_step gets, and what log_file and the progress show
     on_step            called for each step in order with its number and the values of `records`, of which there must be some
     actions            pairs of a number n and a function that is called between two launches at each multiple of n steps

@@ -13,16 +13,51 @@ namespace graphsink::python {
 namespace {
 
 // Types of C++ whose members are keywords in Python. Those that the package has stay in front of a keyword.
-constexpr std::string_view kOptions[] = {
-    "AdamwOptions",    "AllReduceOptions",  "AttentionOptions", "AverageOptions",      "CheckpointOptions",
-    "CompileOptions",  "Conv2dOptions",     "Pool2dOptions",    "CrossEntropyOptions", "CumsumOptions",
-    "GradientOptions", "GraphFileOptions",  "IdxSourceOptions", "ImageOptions",        "Limits",
-    "LoaderOptions",   "MatmulOptions",     "NcclOptions",      "NpzSourceOptions",    "OrderOptions",
-    "Patience",        "RandomPartOptions", "ReadGraphOptions", "RecordOptions",       "ReduceOptions",
-    "RestoreOptions",  "RunOptions",        "SaveOptions",      "ScanOptions",         "SgdOptions",
-    "SinkOptions",     "SinkRunOptions",    "SortOptions",      "StreamLoaderOptions", "TokenSourceOptions",
-    "TopPOptions",     "TrainOptions",      "Tuning",           "VarOptions",          "WhileOptions",
-    "WorldOptions",    "WriteGraphOptions", "WriteOptions"};
+constexpr std::string_view kOptions[] = {"AdamwOptions",
+                                         "AllReduceOptions",
+                                         "AttentionOptions",
+                                         "AverageOptions",
+                                         "CheckpointOptions",
+                                         "CompileOptions",
+                                         "Conv2dOptions",
+                                         "Pool2dOptions",
+                                         "CrossEntropyOptions",
+                                         "CumsumOptions",
+                                         "GradientOptions",
+                                         "GraphFileOptions",
+                                         "IdxSourceOptions",
+                                         "ImageOptions",
+                                         "Limits",
+                                         "LossScale",
+                                         "LoaderOptions",
+                                         "MatmulOptions",
+                                         "NcclOptions",
+                                         "NpzSourceOptions",
+                                         "OrderOptions",
+                                         "Patience",
+                                         "RandomPartOptions",
+                                         "ReadGraphOptions",
+                                         "RecordOptions",
+                                         "ReduceOptions",
+                                         "ReduceScatterOptions",
+                                         "RestoreOptions",
+                                         "RunOptions",
+                                         "SaveOptions",
+                                         "ScanOptions",
+                                         "SgdOptions",
+                                         "SinkOptions",
+                                         "SinkRunOptions",
+                                         "SortOptions",
+                                         "StreamLoaderOptions",
+                                         "TokenSourceOptions",
+                                         "TopPOptions",
+                                         "TrainOptions",
+                                         "Tuning",
+                                         "VarOptions",
+                                         "WhileOptions",
+                                         "WorldOptions",
+                                         "WriteGraphOptions",
+                                         "WriteOptions"};
 
 // Remedies in C++, and what they are in Python, where ops are functions of Python or come from a module in C++.
 constexpr std::pair<std::string_view, std::string_view> kPhrases[] = {
@@ -35,6 +70,7 @@ constexpr std::pair<std::string_view, std::string_view> kPhrases[] = {
     {"list its OpDef in GraphFileOptions::ops, under this name", "give the FileOps of its module in C++ as ops"},
     {"make it a constant of the graph: g.constant(Tensor::scalar(...))",
      "make it a constant of the graph: g.constant(number, gs.i64)"},
+    {"same_program = false", "same_program=False"},
     {"declare the op with .traits = {.repeatable = true}", "write the op in C++ and declare it as repeatable"},
     {"build it with the preset cuda, which needs CUDA Toolkit 13",
      "install the package where CUDA Toolkit 13 is, with "
@@ -52,9 +88,18 @@ std::size_t end_of_name(std::string_view text, std::size_t begin) {
   return begin;
 }
 
+// The module that has the name: graphsink.ranks, for a Comm, where the program uses it.
+nb::object module_with(const std::string& name) {
+  const nb::object package = nb::module_::import_("graphsink");
+  const nb::dict loaded = nb::module_::import_("sys").attr("modules");
+  if (nb::hasattr(package, name.c_str()) || !loaded.contains("graphsink.ranks")) return package;
+  const nb::object ranks = loaded["graphsink.ranks"];
+  return nb::hasattr(ranks, name.c_str()) ? ranks : package;
+}
+
 // Returns the name in Python of "scope::member"; "" if it is no name of the library.
 std::string python_name(const std::string& scope, const std::string& member) {
-  const nb::object package = nb::module_::import_("graphsink");
+  const nb::object package = module_with(scope);
   const bool has_scope = nb::hasattr(package, scope.c_str());
   if (std::find(std::begin(kOptions), std::end(kOptions), scope) != std::end(kOptions))
     return has_scope ? scope + "." + member : member;

@@ -66,7 +66,7 @@ void bind_worlds(nb::module_& m) {
       "All processes that were started together: by mpirun, as torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK, "
       "MASTER_ADDR, MASTER_PORT), or by srun; one rank if nothing of that was used (docs/ranks.md).\n\nAll of them "
       "must call it, each time with an equal patience: how many seconds a rank waits for the others before it raises "
-      "Error, also in this call if they were not started by MPI. Waits for all processes, without the GIL. Raises "
+      "Error, also in this call. Waits for all processes, without the GIL. Raises "
       "Error for variables that do not fit together.");
   bind_world(
       m, "mpi_world", &mpi_world,
@@ -75,7 +75,7 @@ void bind_worlds(nb::module_& m) {
       "the others before it raises Error. MPI is initialised if nobody did so, and is then finalised when the "
       "process ends; a process that ends by an exception, or with another status than 0, does not wait for the "
       "others in that. Raises Error for an MPI that does not allow calls from several threads. Waits for all "
-      "processes, without the GIL; the patience does not hold for this call.");
+      "processes, without the GIL.");
   m.def(
       "nccl_world",
       [](double patience_s, int device) {

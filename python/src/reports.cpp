@@ -66,11 +66,12 @@ void bind_plan(nb::module_& m) {
   }
   nb::class_<PlanSummary> type(m, "PlanSummary", "What the planner decided for a program, in numbers.");
   bind_fields(type,
-              {"sinks_whole", "loop_over_steps", "unrolled_steps", "launches_per_step", "islands", "nodes",
-               "host_nodes", "streams", "arena_bytes", "live_bytes", "reasons"},
+              {"sinks_whole", "loop_over_steps", "unrolled_steps", "has_collectives", "launches_per_step", "islands",
+               "nodes", "host_nodes", "streams", "arena_bytes", "live_bytes", "reasons"},
               &PlanSummary::sinks_whole, &PlanSummary::loop_over_steps, &PlanSummary::unrolled_steps,
-              &PlanSummary::launches_per_step, &PlanSummary::islands, &PlanSummary::nodes, &PlanSummary::host_nodes,
-              &PlanSummary::streams, &PlanSummary::arena_bytes, &PlanSummary::live_bytes, &PlanSummary::reasons);
+              &PlanSummary::has_collectives, &PlanSummary::launches_per_step, &PlanSummary::islands,
+              &PlanSummary::nodes, &PlanSummary::host_nodes, &PlanSummary::streams, &PlanSummary::arena_bytes,
+              &PlanSummary::live_bytes, &PlanSummary::reasons);
 }
 
 void bind_memory(nb::module_& m) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "passes/explain.h"
 #include "passes/plan_queries.h"
 
@@ -9,6 +11,8 @@ PlanSummary summary(const Plan& plan, const PlanFacts& facts) {
   result.sinks_whole = sinks_whole(plan) && facts.op_by_op.empty();
   result.loop_over_steps = plan.loop_over_steps && !facts.is_step_by_step;
   result.unrolled_steps = unrolled_steps(plan, facts);
+  result.has_collectives = std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                                       [](const PlanNode& node) { return node.op->traits.agree != nullptr; });
   result.launches_per_step = launches_per_step(plan.islands);
   result.islands = plan.islands.size();
   result.nodes = counts.nodes;

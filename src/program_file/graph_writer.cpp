@@ -160,6 +160,12 @@ class FormWriter {
   const FileOp& entry_of(const OpDef& op, const Where& node) {
     const FileOp* entry = names_.find(op);
     if (entry != nullptr) return *entry;
+    if (op.traits.agree != nullptr)
+      refuse(
+          "the op \"" + shortened(op.name) + "\"" + (to_string(node).empty() ? "" : " at " + to_string(node)) +
+              " exchanges values with other ranks, and files have no ranks",
+          "write the graph that one rank builds, with one_rank(), which has no collectives; or write none, and build "
+          "the graph in each process");
     refuse("the op \"" + shortened(op.name) + "\"" + (to_string(node).empty() ? "" : " at " + to_string(node)) +
                " has no name in files",
            "list its OpDef in GraphFileOptions::ops; what external_op() made has none: make it an OpDef");

@@ -149,7 +149,6 @@ void infer_reduce_scatter(InferArgs& a) {
   const auto& attrs = a.attrs<CollectiveAttrs>();
   check_reduction(a);
   if (attrs.reduction == Reduction::max) a.fail("has no maximum", "use all_reduce(), and take a part of the result");
-  if (attrs.same_loss) a.fail("has no gradient of one loss", "use leave_parallel(), and take a part of the result");
   const std::int64_t size = first_axis(a, attrs.group->size());
   a.out(a.in(0).dtype, with_first(a.in(0).shape, size / attrs.group->size()));
 }
@@ -288,8 +287,8 @@ Value all_reduce_gradients(Arg x, const Comm& comm, bool same_program) {
   return collective(kAllReduce, x, {comm.group(), Reduction::mean, 0, false, {}, same_program});
 }
 Value all_gather(Arg x, const Comm& comm) { return collective(kAllGather, x, {comm.group()}); }
-Value reduce_scatter(Arg x, const Comm& comm, const AllReduceOptions& options) {
-  return collective(kReduceScatter, x, {comm.group(), options.reduction, 0, options.same_loss});
+Value reduce_scatter(Arg x, const Comm& comm, const ReduceScatterOptions& options) {
+  return collective(kReduceScatter, x, {comm.group(), options.reduction});
 }
 Value reduce_scatter_gradients(Arg x, const Comm& comm, bool same_program) {
   return collective(kReduceScatter, x, {comm.group(), Reduction::mean, 0, false, {}, same_program});

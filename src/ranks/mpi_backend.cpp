@@ -53,6 +53,8 @@ class MpiLibrary {
   // one ends without that call.
   void give_up() { has_given_up_ = true; }
   bool has_given_up() const { return has_given_up_; }
+  // The connections of MPI are those of the process that has opened it here.
+  const ForkMark& fork_mark() const { return fork_mark_; }
 
  private:
   ForkMark fork_mark_;
@@ -67,7 +69,7 @@ MpiLibrary& mpi_library() {
 }
 
 // A copy of MPI_COMM_WORLD, when all ranks ask for one.
-MPI_Comm copy_of_world(double patience_s, const Where& where) {
+MPI_Comm copy_of_world(const char* call, double patience_s, const Where& where) {
   const auto start = std::chrono::steady_clock::now();
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -82,9 +84,14 @@ MPI_Comm copy_of_world(double patience_s, const Where& where) {
   }
   mpi_library().give_up();
   (void)copy.release();  // MPI still writes there if the others come
-  throw Error("mpi_world", where,
-              "has waited " + std::to_string(static_cast<std::int64_t>(patience_s * 1000)) +
-                  " ms for the other ranks, of which one has not called it",
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  throw Error(call, where,
+              "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has waited " +
+                  std::to_string(static_cast<std::int64_t>(patience_s * 1000)) + " ms for " +
+                  (size == 2 ? "rank " + std::to_string(1 - rank) + ", which has not called it"
+                             : "the other ranks, of which one has not called it"),
               "call it on all ranks as often; end the process, and start all ranks again", ErrorCode::device_lost);
 }
 
@@ -133,8 +140,8 @@ class LastWords {
 
 class MpiBackend : public RankBackend {
  public:
-  MpiBackend(double patience_s, const Where& where) {
-    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) *comm = copy_of_world(patience_s, where);
+  MpiBackend(const char* call, double patience_s, const Where& where) {
+    for (MPI_Comm* comm : {&texts_, &elements_, &words_}) *comm = copy_of_world(call, patience_s, where);
     begin();
   }
   MpiBackend(const MpiBackend& whole, int color, int key) {
@@ -215,16 +222,20 @@ class MpiBackend : public RankBackend {
 
 }  // namespace
 
-std::unique_ptr<RankBackend> open_mpi(double patience_s, const Where& where) {
+std::unique_ptr<RankBackend> open_mpi(const char* call, double patience_s, const Where& where) {
+  mpi_library().fork_mark().require_parent(call, where);
   if (mpi_library().thread_level() < MPI_THREAD_MULTIPLE)
-    throw Error("mpi_world", where, "MPI was initialised for fewer threads than MPI_THREAD_MULTIPLE",
+    throw Error(call, where, "MPI was initialised for fewer threads than MPI_THREAD_MULTIPLE",
                 "call MPI_Init_thread() with MPI_THREAD_MULTIPLE, or leave it to mpi_world()", ErrorCode::unavailable);
-  return std::make_unique<MpiBackend>(patience_s, where);
+  return std::make_unique<MpiBackend>(call, patience_s, where);
 }
 
-bool mpi_is_initialized() {
-  int is_initialized = 0;
-  return MPI_Initialized(&is_initialized) == MPI_SUCCESS && is_initialized != 0;
+int mpi_ranks() {
+  int is_initialized = 0, is_finalized = 0, ranks = 0;
+  MPI_Initialized(&is_initialized);
+  MPI_Finalized(&is_finalized);
+  if (is_initialized && !is_finalized) MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
 }
 
 }  // namespace graphsink

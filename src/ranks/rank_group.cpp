@@ -30,7 +30,7 @@ std::string described(const Exchange& exchange) {
 
 // After " has waited in all_reduce": for whom, and where the others wait. `words` are those of the other ranks.
 std::string whom_it_waited_for(const std::string& mine, const std::vector<std::optional<std::string>>& words, int me) {
-  std::string silent, elsewhere;
+  std::string silent, here, elsewhere;
   for (int rank = 0; rank < static_cast<int>(words.size()); ++rank) {
     const std::string name = "rank " + std::to_string(rank);
     if (rank == me) continue;
@@ -38,10 +38,14 @@ std::string whom_it_waited_for(const std::string& mine, const std::vector<std::o
       silent += (silent.empty() ? " for " : ", ") + name;
     } else if (*words[at(rank)] != mine.substr(0, words[at(rank)]->size()) || words[at(rank)]->empty()) {
       elsewhere += "; " + name + " waits in " + *words[at(rank)];
+    } else {
+      here += (here.empty() ? " for " : ", ") + name;
     }
   }
-  if (!silent.empty()) silent += ", not heard of: ended, or busy with something else";
-  return silent + elsewhere;
+  if (!silent.empty()) return silent + ", not heard of: ended, or busy with something else" + elsewhere;
+  if (!elsewhere.empty() || here.empty()) return elsewhere;
+  const bool are_several = here.find(',') != std::string::npos;
+  return here + (are_several ? ", which have" : ", which has") + " given up, too, maybe before this rank came";
 }
 
 // It precedes texts, so that ranks which exchange texts of different kinds see that.

@@ -50,6 +50,15 @@ class Reader {
   const Where& where_;
 };
 
+// torchrun has "none" where nobody names the job.
+std::string job_of(const Reader& reader) {
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
+    const std::string id = reader.text(name);
+    if (!id.empty() && id != "none") return std::string(name) + " " + id;
+  }
+  return "";
+}
+
 // torchrun itself listens at MASTER_PORT.
 int port_of(const Reader& reader) {
   if (const std::optional<int> port = reader.number("GRAPHSINK_PORT", 1, kMostPorts)) return *port;
@@ -77,18 +86,15 @@ RankStart numbered(const Reader& reader, const Names& names) {
                       (start.host.empty() ? "MASTER_ADDR" : "MASTER_PORT") + " is not set",
                   std::string(names.address) + "; for one process alone, unset " + names.size);
   start.port = port_of(reader);
+  start.job = job_of(reader);
   return start;
 }
 
-}  // namespace
-
-RankStart rank_start_of(const Environment& get, bool mpi_runs, const Where& where) {
-  const Reader reader(get, where);
+RankStart start_by_variables(const Reader& reader) {
   const bool torchrun = reader.has("TORCHELASTIC_RUN_ID");
   const auto by_mpi = [&](const char* size) {
     return RankStart{.kind = RankStart::Kind::mpi, .size = reader.number(size, 1, kMost).value_or(1)};
   };
-  if (mpi_runs) return {.kind = RankStart::Kind::mpi};
   if (!torchrun && reader.has("OMPI_COMM_WORLD_SIZE")) return by_mpi("OMPI_COMM_WORLD_SIZE");
   if (torchrun || reader.has(kTorchrun.rank) || reader.has(kTorchrun.size)) return numbered(reader, kTorchrun);
   const bool slurm = reader.has(kSlurm.rank) && reader.has(kSlurm.size);
@@ -96,6 +102,15 @@ RankStart rank_start_of(const Environment& get, bool mpi_runs, const Where& wher
   const bool by_address = slurm && reader.has("MASTER_ADDR");
   if (!by_address && (reader.has("PMI_SIZE") || reader.has("PMIX_RANK"))) return by_mpi("PMI_SIZE");
   return slurm ? numbered(reader, kSlurm) : RankStart{};
+}
+
+}  // namespace
+
+RankStart rank_start_of(const Environment& get, int mpi_ranks, const Where& where) {
+  if (mpi_ranks > 1) return {.kind = RankStart::Kind::mpi};
+  RankStart start = start_by_variables(Reader(get, where));
+  if (mpi_ranks == 1 && start.kind == RankStart::Kind::alone) start.kind = RankStart::Kind::mpi;
+  return start;
 }
 
 }  // namespace graphsink

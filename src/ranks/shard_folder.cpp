@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <system_error>
@@ -95,6 +97,34 @@ std::vector<Checkpoint> read_all(const std::vector<fs::path>& files, const Where
   return all;
 }
 
+// "w.adamw.m" for that of a part or shard of it, such as "w.part3.adamw.m"; else the name itself.
+std::string whole_of(const std::string& name) {
+  static const std::regex part(R"(\.(part|shard)[0-9]+(?=\.|$))");
+  return std::regex_replace(name, part, "");
+}
+
+// The file of this rank, saved by as many ranks, has other parts than the Variables where those were grids of other
+// sides.
+void expect_same_parts(const Checkpoint& checkpoint, const fs::path& file, std::span<const Variable> variables,
+                       const Where& where) {
+  std::map<std::string, std::string> by_whole;
+  std::set<std::string> names;
+  for (const Variable& variable : variables) {
+    names.insert(variable.name());
+    by_whole.emplace(whole_of(variable.name()), variable.name());
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    const auto mine = by_whole.find(whole_of(name));
+    if (names.contains(name) || mine == by_whole.end()) continue;
+    throw Error(file.string(), where,
+                "has \"" + name + "\", and this rank has \"" + mine->second +
+                    "\": as many ranks have saved it, which were divided into other groups",
+                "divide the ranks as they were then; or give another folder, read the files that "
+                "newest_sharded_checkpoint() names, and restore() what reshard() makes of them",
+                ErrorCode::io);
+  }
+}
+
 // Leaves `newest` as the newest file of this rank's folder `mine`.
 void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::span<const Variable> variables,
              const Where& where) {
@@ -114,7 +144,8 @@ void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::spa
   if (newest.empty()) return;
   const fs::path file = mine / name;
   // A file that cannot be read has to be found here: train() would go on from an older one, and the others would not.
-  if (std::find(newest.begin(), newest.end(), file) != newest.end()) return (void)read_checkpoint(file, where);
+  if (std::find(newest.begin(), newest.end(), file) != newest.end())
+    return expect_same_parts(read_checkpoint(file, where), file, variables, where);
   write_checkpoint(file, reshard(read_all(newest, where), variables, where), {}, where);
 }
 

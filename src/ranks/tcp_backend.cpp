@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,7 +74,11 @@ class TcpBackend : public RankBackend {
 
   bool is_done() override {
     if (!expected_.empty()) mesh_->receive();
+    const std::optional<std::string> gone = who_has_given_up();
     std::erase_if(expected_, [this](const Expected& expected) { return has_come(expected); });
+    if (!expected_.empty() && gone)
+      throw Error("ranks", Where(), *gone, "end the process, and start all ranks again from a checkpoint",
+                  ErrorCode::device_lost);
     if (!expected_.empty()) return false;
     if (answers_ >= 0) send(std::exchange(answers_, -1), zmq::message_t());
     return true;
@@ -141,6 +146,13 @@ class TcpBackend : public RankBackend {
     for (int other = 0; other < size(); ++other)
       if (other != rank_) expected_.push_back({other, static_cast<std::byte*>(out) + at(other) * bytes, bytes});
   }
+  // A rank that is expected, and sends nothing more in this group: what it had to send before lies in the mesh already.
+  std::optional<std::string> who_has_given_up() const {
+    for (const Expected& expected : expected_)
+      if (const auto words = mesh_->look_at(key(kWords, 0, expected.from)))
+        return "rank " + std::to_string(expected.from) + " does not come any more: it has given up in " + *words;
+    return std::nullopt;
+  }
   bool has_come(const Expected& expected) {
     const std::optional<zmq::message_t> message = mesh_->take(key(kind_, number_, expected.from));
     if (!message) return false;
@@ -180,6 +192,7 @@ struct MeshOfProcess {
 std::unique_ptr<RankBackend> open_tcp(const RankStart& start, double patience_s, const Where& where) {
   static MeshOfProcess process;
   const std::lock_guard lock(process.mutex);
+  if (process.mesh) process.mesh->fork_mark().require_parent("world", where);
   if (!process.mesh) process.mesh = std::make_shared<TcpMesh>(start, patience_s, where);
   std::vector<int> all(at(start.size));
   for (int rank = 0; rank < start.size; ++rank) all[at(rank)] = rank;

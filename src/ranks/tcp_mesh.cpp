@@ -88,6 +88,13 @@ std::optional<zmq::message_t> TcpMesh::take(const MessageKey& key) {
   return std::move(found.mapped());
 }
 
+std::optional<std::string> TcpMesh::look_at(const MessageKey& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = messages_.find(key);
+  if (found == messages_.end()) return std::nullopt;
+  return found->second.to_string();
+}
+
 // Messages without the token are of strangers.
 void TcpMesh::receive() try {
   const std::lock_guard lock(mutex_);

@@ -38,6 +38,8 @@ class TcpMesh {
   TcpMesh& operator=(const TcpMesh&) = delete;
 
   const RankStart& start() const { return start_; }
+  // The connections are those of the process that made them.
+  const ForkMark& fork_mark() const { return fork_mark_; }
   // The name of the next group of all ranks; they make as many.
   std::string next_world();
 
@@ -48,6 +50,8 @@ class TcpMesh {
   void receive();
   // The message, where receive() has met it.
   std::optional<zmq::message_t> take(const MessageKey& key);
+  // The text of such a message, which stays.
+  std::optional<std::string> look_at(const MessageKey& key) const;
 
   // The process ends: what was sent goes on its way, for ten seconds at most. Later calls send and receive nothing.
   void end();

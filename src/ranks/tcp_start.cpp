@@ -1,5 +1,7 @@
 #include "ranks/tcp_start.h"
 
+#include <netdb.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -22,6 +24,10 @@ constexpr const char* kStartTogether =
 constexpr const char* kOtherPort =
     "give RANK 0 to one process alone, on the machine that MASTER_ADDR names, and another port by GRAPHSINK_PORT if "
     "another program uses this one";
+constexpr const char* kOtherJob =
+    "give each job a MASTER_PORT of its own, or a GRAPHSINK_PORT, equal for all its ranks; where these processes are "
+    "one "
+    "job after all, unset the variable";
 
 // The first word of all that is said before the mesh is there.
 std::string greeting() {
@@ -55,6 +61,18 @@ bool is_this_machine(const std::string& host) {
          host.starts_with("::ffff:127.");
 }
 
+// "; MASTER_ADDR is "...": no such name"; empty where the name of rank 0's machine is known. Names may become known
+// while ranks start, so this is asked when a wait ends.
+std::string unknown_host(const RankStart& start) {
+  std::string host = start.host;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (code == 0) freeaddrinfo(found);
+  return code == 0 ? ""
+                   : "; MASTER_ADDR is \"" + start.host + "\", which this machine does not know: " + gai_strerror(code);
+}
+
 // Waits until a message is there, or the time has come.
 bool wait_for(zmq::socket_t& socket, Clock::time_point end) {
   using std::chrono::milliseconds;
@@ -80,8 +98,8 @@ struct Guest {
   int port = 0;
 };
 
-// Rank 0, to whom the others speak. Each says the greeting, then "hello", its rank, size and port, or "bye", its rank
-// and the words with which it gives up.
+// Rank 0, to whom the others speak. Each says the greeting, then "hello", its rank, size, port and job, or "bye", its
+// rank, the words with which it gives up, and its job.
 class Host {
  public:
   Host(zmq::context_t& context, const RankStart& start, int port, const Where& where)
@@ -102,7 +120,8 @@ class Host {
   MeshAddresses gather(double patience_s) {
     const Clock::time_point end = time_after(patience_s);
     while (!missing().empty()) {
-      if (!wait_for(socket_, end)) fail("rank 0" + waited(patience_s) + missing(), ErrorCode::device_lost);
+      if (!wait_for(socket_, end))
+        fail("rank 0" + waited(patience_s) + missing() + unknown_host(start_), ErrorCode::device_lost);
       for (auto parts = receive_parts(socket_); !parts.empty(); parts = receive_parts(socket_))
         if (!missing().empty()) hear(parts);
     }
@@ -140,10 +159,11 @@ class Host {
       return;
     }
     const std::string id = parts.front().to_string();
+    if (is_of_other_job(words)) return refuse(id, words);
     if (words[1] == "bye") fail(words[3] + missing(), ErrorCode::device_lost);
     const std::string name = "a process with RANK " + words[2];
     if (words[0] != greeting()) fail_with(id, name + " has " + words[0] + ", and rank 0 has " + greeting());
-    if (words.size() != 5 || !read_number(words[3], size) || !read_number(words[4], port)) return;
+    if (words.size() != 6 || !read_number(words[3], size) || !read_number(words[4], port)) return;
     if (size != start_.size)
       fail_with(id, name + " has a world of " + words[3] + " ranks, and rank 0 one of " + std::to_string(start_.size));
     if (rank < 0 || rank >= size || guests_[at(rank)].has_come)
@@ -151,6 +171,19 @@ class Host {
     const char* address = zmq_msg_gets(parts.back().handle(), "Peer-Address");
     const bool is_here = address == nullptr || is_this_machine(address);
     guests_[at(rank)] = {true, id, is_here ? "" : endpoint(address, port), port};
+  }
+
+  // Jobs with one port must not compute together. Where a variable names one of them alone, nobody can tell.
+  bool is_of_other_job(const std::vector<std::string>& words) const {
+    return words[0] == greeting() && words.size() > 4 && !words.back().empty() && !start_.job.empty() &&
+           words.back() != start_.job;
+  }
+  // This job goes on without it.
+  void refuse(const std::string& id, const std::vector<std::string>& words) {
+    tell(id, greeting() + "\nother job\nat port " + std::to_string(start_.port) + " of " + start_.host +
+                 " is rank 0 of another job, with " + start_.job + ", and this process has " + words.back());
+    strange_ = "; a process of another job, with " + words.back() + ", has spoken to port " +
+               std::to_string(start_.port) + ", and rank 0 has " + start_.job;
   }
 
   void tell(const std::string& id, const std::string& text) {
@@ -183,6 +216,7 @@ MeshAddresses read_answer(const std::vector<zmq::message_t>& parts, const RankSt
   if (words.size() > 2 && (words[1] == "lost" || words[1] == "wrong"))
     throw Error("world", where, words[2], kStartTogether,
                 words[1] == "lost" ? ErrorCode::device_lost : ErrorCode::misuse);
+  if (words.size() > 2 && words[1] == "other job") throw Error("world", where, words[2], kOtherJob, ErrorCode::misuse);
   MeshAddresses mesh;
   if (words[0] != greeting() || words.size() != at(start.size) + 3 || !read_number(words[2], mesh.token))
     throw Error("world", where, "at port " + std::to_string(start.port) + " of " + start.host + " is no rank 0",
@@ -208,18 +242,19 @@ MeshAddresses ask_rank_0(zmq::context_t& context, const RankStart& start, int po
   const auto say = [&](const std::string& words) {
     send_part(socket, zmq::message_t(greeting() + "\n" + words), false);
   };
-  say("hello\n" + rank + "\n" + size + "\n" + std::to_string(port));
+  say("hello\n" + rank + "\n" + size + "\n" + std::to_string(port) + "\n" + start.job);
   bool is_there = wait_for(socket, time_after(patience_s));
   const std::string waited =
       "rank " + rank + " of " + size + " has waited " + std::to_string(milliseconds_of(patience_s)) + " ms for ";
   if (!is_there) {
-    say("bye\n" + rank + "\n" + waited);
+    say("bye\n" + rank + "\n" + waited + "\n" + start.job);
     is_there = wait_for(socket, time_after(std::clamp(patience_s / 4, 0.1, 5.0)));  // rank 0 knows who is missing
   }
   const std::vector<zmq::message_t> parts = receive_parts(socket);
   if (!is_there || parts.empty())
     throw Error("world", where,
-                waited + "rank 0, not heard of at port " + std::to_string(start.port) + " of " + start.host,
+                waited + "rank 0, not heard of at port " + std::to_string(start.port) + " of " + start.host +
+                    unknown_host(start),
                 kStartTogether, ErrorCode::device_lost);
   return read_answer(parts, start, where);
 }

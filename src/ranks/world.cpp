@@ -32,34 +32,39 @@ std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, dou
 
 RankStart start_of_process(const Where& where) {
 #ifdef GRAPHSINK_MPI
-  const bool mpi_runs = mpi_is_initialized();
+  const int ranks = mpi_ranks();
 #else
-  const bool mpi_runs = false;
+  const int ranks = 0;
 #endif
-  return rank_start_of([](const char* name) { return std::getenv(name); }, mpi_runs, where);
+  return rank_start_of([](const char* name) { return std::getenv(name); }, ranks, where);
 }
 
-}  // namespace
-
-Comm mpi_world(const WorldOptions& options, Where where) {
-  expect_patience("mpi_world", options.patience_s, where);
+// Errors name the `call`.
+Comm mpi_comm(const char* call, [[maybe_unused]] const WorldOptions& options, const Where& where) {
 #ifdef GRAPHSINK_MPI
-  std::unique_ptr<RankBackend> backend = open_mpi(options.patience_s, where);
+  std::unique_ptr<RankBackend> backend = open_mpi(call, options.patience_s, where);
   return Comm(world_group(std::move(backend), options.patience_s));
 #else
   throw Error(
-      "mpi_world", where, "graphsink::ranks was built without MPI",
+      call, where, "graphsink::ranks was built without MPI",
       "start the ranks by torchrun, or by srun with MASTER_ADDR and MASTER_PORT set, and call world(); or build with "
       "MPI, on Debian: apt-get install libopenmpi-dev openmpi-bin",
       ErrorCode::unavailable);
 #endif
 }
 
+}  // namespace
+
+Comm mpi_world(const WorldOptions& options, Where where) {
+  expect_patience("mpi_world", options.patience_s, where);
+  return mpi_comm("mpi_world", options, where);
+}
+
 Comm world(const WorldOptions& options, Where where) {
   expect_patience("world", options.patience_s, where);
   const RankStart start = start_of_process(where);
   if (start.kind == RankStart::Kind::mpi) {
-    const Comm comm = mpi_world(options, where);
+    const Comm comm = mpi_comm("world", options, where);
     // An MPI that does not know who has started the processes makes a world of each, which would train alone.
     if (start.size > 1 && comm.size() == 1)
       throw Error(

@@ -76,8 +76,9 @@ struct Issued {
   LoaderPosition position;  // position of its first batch
 };
 
-// Whether ranks exchange values on a device, for which they have to launch alike.
-bool launches_with_ranks(const Program& program) { return program.plan().unrolled_steps > 0; }
+// Whether ranks have to launch alike: those of NCCL in any case, and all of them where the functions of the user that
+// are called between launches wait for other ranks.
+bool launches_with_ranks(const Program& program) { return program.plan().has_collectives; }
 
 // TrainOptions::steps_per_launch. It is not found by measurement where each rank would measure something else.
 std::int64_t steps_of_launch(bool is_of_ranks, std::int64_t asked) {
@@ -292,7 +293,7 @@ class Training {
     train_log_->flush();
   }
 
-  // Takes what steps have told so far. Where ranks exchange values on a device only settle() does, after as many
+  // Takes what steps have told so far. Where ranks exchange values only settle() does, after as many
   // launches on each: whether a step that ended the run was seen already would differ from rank to rank, and one that
   // launches on would wait for the others.
   void look() {

@@ -2,7 +2,9 @@
 all ranks."""
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import sys
 import threading
 import time
@@ -16,6 +18,18 @@ if sys.argv[1] == "over_nccl":
 
 import graphsink as gs
 from graphsink import ranks
+
+
+
+def initialise_mpi() -> None:
+    """As an import of mpi4py does. Of ranks that variables have started, MPI knows one alone."""
+    paths = re.findall(r"\S*/libmpi\.so\S*", Path("/proc/self/maps").read_text(encoding="utf-8"))
+    if paths:
+        assert ctypes.CDLL(paths[0], mode=ctypes.RTLD_GLOBAL).MPI_Init_thread(None, None, 3, ctypes.byref(ctypes.c_int())) == 0
+
+
+if sys.argv[1] == "beside_mpi":
+    initialise_mpi()
 
 ROWS, STEPS = 4, 4  # rows of a rank in each step
 COMM = ranks.world(patience_s=600)
@@ -269,6 +283,34 @@ def check_plans(device: gs.DeviceId) -> None:
     assert "all_reduce" in text and "all_gather" in text and "ranks_program.py" in text, text
 
 
+def check_errors() -> None:
+    """They name what Python has, and say what to do."""
+    if SIZE == 1:
+        return
+
+    def differ() -> None:
+        w, graph = gs.Variable("w", gs.zeros((2,))), gs.Graph()
+        loss = gs.sum(graph.value(w) * (2.0 if RANK == 0 else 3.0))
+        gs.apply(gs.Sgd(lr=0.1), [w], ranks.average(gs.grad(loss, [w]), COMM))
+        gs.compile(graph).run()
+
+    error = raised(differ)
+    assert "same_program=False" in error.remedy, error
+    graph = gs.Graph()
+    graph.output("y", ranks.all_reduce(graph.input("x", gs.f32, (2,)), COMM))
+    error = raised(lambda: gs.write_graph(FOLDER / f"graph{RANK}.safetensors", graph))
+    assert "files have no ranks" in error.problem and "one_rank()" in error.remedy, error
+    program = gs.compile(graph)
+    program.write("x", np.zeros(2, np.float32))
+    program.run()
+    of_thread: list[gs.Error] = []
+    thread = threading.Thread(target=lambda: of_thread.append(raised(COMM.barrier)))
+    thread.start()
+    thread.join()
+    program.sync()
+    assert "Comm.split(0) makes one" in of_thread[0].remedy, of_thread
+
+
 def check_training(device: gs.DeviceId) -> None:
     """Each rank has its samples; one writes the files, from which all go on."""
     size = 48 * SIZE
@@ -331,6 +373,7 @@ def checks() -> None:
         check_failed_step(device)
         check_plans(device)
         check_training(device)
+    check_errors()
     check_files_of_sharded_states()
     check_eager()
     check_groups()
@@ -359,10 +402,22 @@ def forks() -> None:
     """A child of fork() ends in order, and cannot exchange anything."""
     child = os.fork()
     if child == 0:
-        assert "fork()" in str(raised(COMM.barrier))
+        calls = [COMM.barrier, ranks.world]
+        if "OMPI_COMM_WORLD_SIZE" in os.environ:
+            calls.append(ranks.mpi_world)
+        for call in calls:
+            assert "was called in a child of fork()" in str(raised(call)), call
         return
     assert os.waitpid(child, 0)[1] == 0
     COMM.barrier()
+    print(f"<rank {RANK} of {SIZE}: all is well>")
+
+
+def beside_mpi() -> None:
+    """All further groups, too, are those of the ranks that variables have started."""
+    for comm in (COMM, ranks.world(patience_s=60)):
+        assert repr(comm) == f"Comm(rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']})"
+        comm.barrier()
     print(f"<rank {RANK} of {SIZE}: all is well>")
 
 
@@ -402,4 +457,4 @@ def ends_with_3() -> None:
 
 
 if __name__ == "__main__":
-    {function.__name__: function for function in (checks, over_nccl, forks, raises_with_steps, is_interrupted, ends_with_3)}[sys.argv[1]]()
+    {function.__name__: function for function in (checks, over_nccl, forks, beside_mpi, raises_with_steps, is_interrupted, ends_with_3)}[sys.argv[1]]()

@@ -377,6 +377,13 @@ def test_errors_name_what_python_has(call, text) -> None:
     assert "::" not in str(error)
 
 
+def test_an_error_of_a_loss_scale_names_the_keyword() -> None:
+    w = gs.Variable("w", gs.zeros((2,)))
+    gradients = gs.grad(gs.sum(gs.Graph().value(w) * 2.0), [w])
+    error = error_of(lambda: gs.apply(gs.Sgd(lr=0.1, loss_scale=gs.LossScale()), [w], gradients))
+    assert "name it in LossScale.variable" in error.remedy
+
+
 def test_errors_of_sources_name_keywords(tmp_path: pathlib.Path) -> None:
     """They name members of options of C++, which Python does not have."""
     arrays, packed, tokens = tmp_path / "a.npz", tmp_path / "b.npz", tmp_path / "tokens.bin"

@@ -84,6 +84,7 @@ OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "RandomPartOptions": (gs.RandomPart.__init__, {})}
 if ranks:
     OPTIONS |= {"WorldOptions": (ranks.mpi_world, {}), "NcclOptions": (ranks.nccl_world, {}), "AllReduceOptions": (ranks.all_reduce, {}),
+                "ReduceScatterOptions": (ranks.reduce_scatter, {}),
                 "AverageOptions": (ranks.average, {})}
 # Where Python says it in another way.
 OTHER_DEFAULTS = {"progress": True}

@@ -47,15 +47,29 @@ def test_nccl_moves_the_values(tmp_path):
     assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
 
 
-def test_a_child_of_fork_ends_in_order(tmp_path):
+@pytest.mark.parametrize("what", ["forks", "beside_mpi"])
+def test_ranks_that_variables_start(what, tmp_path):
     if not is_built:
         pytest.skip("NOT CHECKED: graphsink.ranks was not built")
     starter = pathlib.Path(__file__).resolve().parents[1] / "ranks" / "start.py"
-    done = subprocess.run([sys.executable, starter, "2", sys.executable, PROGRAM, "forks", tmp_path], capture_output=True, text=True,
-                          timeout=SECONDS, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    done = subprocess.run([sys.executable, starter, "2", sys.executable, PROGRAM, what, tmp_path], capture_output=True, text=True,
+                          timeout=SECONDS, env={**os.environ, **OPEN_MPI})
     if "built without ZeroMQ" in done.stderr:
         pytest.skip("NOT CHECKED: graphsink.ranks was built without ZeroMQ")
     assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
+
+
+@needs_ranks
+def test_a_child_of_fork_has_no_ranks(tmp_path):
+    done = start(2, PROGRAM, "forks", tmp_path)
+    assert done.returncode == 0 and done.stdout.count("all is well") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not is_built, reason="NOT CHECKED: graphsink.ranks was not built")
+def test_docstrings_are_those_of_their_functions():
+    from graphsink import ranks
+    assert ranks.enter_parallel.__doc__.splitlines()[2].startswith("Returns x, which has equal elements")
+    assert "`same_loss`" in ranks.all_reduce.__doc__ and "same_loss" not in ranks.reduce_scatter.__doc__
 
 
 @needs_ranks

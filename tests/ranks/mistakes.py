@@ -68,6 +68,13 @@ MISTAKES = {
         },
         None,
     ),
+    "ComesLate": (
+        {
+            **{rank: ["barrier: " + GAVE_UP.format(rank=rank, op="barrier") + " .*for rank 1, not heard of"] for rank in (0, 2)},
+            1: ["barrier: " + GAVE_UP.format(rank=1, op="barrier") + " .*for rank 0, rank 2, which have given up, too"],
+        },
+        None,
+    ),
     "CannotBind": (unbound("there is no memory for it"), None),
     "LacksDeviceMemory": (unbound("no room for .*: out of memory: cu"), None),
     "CannotCapture": ({rank: ["uncaptured: no error", "sum 3"] for rank in range(RANKS)}, None),
@@ -84,7 +91,14 @@ BY_NCCL = {
 }
 # start.py ends nobody where one rank has ended. Its last messages may be lost. `None`: the rank never ends.
 ENDED = {**waited_for(f"({OF_STEP}|all_reduce|barrier)"), 1: ["first step: no error"]}
-BY_VARIABLES = {"IsKilled": ENDED, "Exits": ENDED}
+BY_VARIABLES = {
+    "IsKilled": ENDED,
+    "Exits": ENDED,
+    "ComesLate": {
+        **MISTAKES["ComesLate"][0],
+        1: ["barrier: device_lost: .*rank [02] does not come any more: it has given up in barrier"],
+    },
+}
 ENDS_WITH = {("IsKilled", 1): -9, ("Stalls", 1): None}
 
 

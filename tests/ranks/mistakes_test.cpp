@@ -176,6 +176,16 @@ void bind_twice(const DeviceId& device, const std::function<void(bool)>& set_mis
   wait();
 }
 
+// The others have given up then.
+TEST_P(Mistake, DISABLED_ComesLate) {
+  (void)comm();
+  const auto come = [] { say_error("barrier", [] { comm().barrier(); }); };
+  if (!is_bad()) come();
+  world_of_host().barrier();
+  if (is_bad()) come();
+  wait();
+}
+
 TEST_P(Mistake, DISABLED_CannotBind) {
   bind_twice(device(), [](bool is_wrong) { is_greedy = is_wrong; });
 }

@@ -86,7 +86,7 @@ TEST(RankGroup, TheWordsOfTheOthersTellWhereTheyWait) {
   };
   for (const auto& [words, end] :
        {Row{std::nullopt, "in all_reduce for rank 0, not heard of: ended, or busy with something else"},
-        Row{"all_reduce", "in all_reduce"},
+        Row{"all_reduce", "in all_reduce for rank 0, which has given up, too, maybe before this rank came"},
         Row{"all_gather (a.cpp:3)", "in all_reduce; rank 0 waits in all_gather (a.cpp:3)"}}) {
     Seen seen{.ends = Ends::no, .words = words};
     RankGroup group(std::make_unique<FakeBackend>(seen), 0.001);

@@ -18,13 +18,13 @@ namespace rank_start_test {
 
 using Set = std::map<std::string, std::string>;
 
-RankStart start(const Set& set, bool mpi_runs = false) {
+RankStart start(const Set& set, int mpi_ranks = 0) {
   return rank_start_of(
       [&](const char* name) {
         const auto found = set.find(name);
         return found == set.end() ? nullptr : found->second.c_str();
       },
-      mpi_runs, Where());
+      mpi_ranks, Where());
 }
 
 // "rank 1 of 4, local 1, at node7:29501", "mpi, 2", "mpi" or "alone".
@@ -75,8 +75,35 @@ TEST(RankStart, IsFoundInTheVariables) {
       {"srun with an address", with(kSlurm, {{"PMIX_RANK", "2"}}), "rank 2 of 3, local 0, at node7:29501"},
   };
   for (const Row& row : rows) EXPECT_EQ(described(start(row.set)), row.expected) << row.what;
-  EXPECT_EQ(described(start({}, true)), "mpi");
-  EXPECT_EQ(described(start(kTorchrun, true)), "mpi");
+}
+
+// An import may initialise MPI in a process that mpirun has not started: MPI knows of one rank then.
+TEST(RankStart, IsThatOfMpiWhereItRunsAndKnowsTheRanks) {
+  struct Row {
+    const char* what;
+    Set set;
+    std::string of_one, of_several;
+  };
+  const Row rows[] = {
+      {"nothing", {}, "mpi", "mpi"},
+      {"torchrun", kTorchrun, described(start(kTorchrun)), "mpi"},
+      {"srun", kSlurm, described(start(kSlurm)), "mpi"},
+      {"one process", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, "mpi", "mpi"},
+      {"mpirun of another MPI", {{"PMI_SIZE", "2"}}, "mpi, 2", "mpi"},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(described(start(row.set, 1)), row.of_one) << row.what;
+    EXPECT_EQ(described(start(row.set, 4)), row.of_several) << row.what;
+  }
+}
+
+TEST(RankStart, KnowsTheJob) {
+  const auto job = [](const Set& set) { return start(with(kTorchrun, set)).job; };
+  EXPECT_EQ(job({}), "");
+  EXPECT_EQ(job({{"TORCHELASTIC_RUN_ID", "none"}}), "");
+  EXPECT_EQ(job({{"SLURM_JOB_ID", "7"}}), "SLURM_JOB_ID 7");
+  EXPECT_EQ(job({{"TORCHELASTIC_RUN_ID", "none"}, {"SLURM_JOB_ID", "7"}}), "SLURM_JOB_ID 7");
+  EXPECT_EQ(job({{"TORCHELASTIC_RUN_ID", "a"}, {"SLURM_JOB_ID", "7"}}), "TORCHELASTIC_RUN_ID a");
 }
 
 TEST(RankStart, RefusesWhatContradictsItself) {

@@ -104,6 +104,24 @@ TEST_F(ShardFolder, RefusesOnAllRanksWhatOneCannotRead) {
   }
 }
 
+// As many ranks were a grid of other sides when they saved, so that each had other parts of the parameters.
+TEST_F(ShardFolder, RefusesFilesOfRanksThatWereDividedInAnotherWay) {
+  const int n = world().size();
+  change([&] {
+    for (int rank = 0; rank < n; ++rank) {
+      Checkpoint checkpoint;
+      checkpoint.metadata["step"] = "10";
+      checkpoint.tensors.emplace("b.part9.adamw.m", Tensor(f32, {2}));
+      fs::create_directories(file(rank, n, "10").parent_path());
+      write_checkpoint(file(rank, n, "10"), checkpoint);
+    }
+  });
+  const Variable m("b.part0.adamw.m", Tensor(f32, {2}));
+  const std::string problem = problem_of([&] { (void)shard_folder(folder_, world(), std::vector{m}); });
+  EXPECT_TRUE(has(problem, "has \"b.part9.adamw.m\", and this rank has \"b.part0.adamw.m\"")) << problem;
+  EXPECT_TRUE(fs::exists(file(0, n, "10")));
+}
+
 // The folder of a training on one process, or of ranks that divide nothing.
 TEST_F(ShardFolder, GoesOnFromAFileOfATrainingThatDividesNothing) {
   const int n = world().size();

@@ -97,6 +97,25 @@ TEST_P(Stop, RanksAtDifferentStepsFailTheStepOnAll) {
   world().barrier();
 }
 
+// What is called between launches is called as often on all ranks, so that it may wait for the others.
+TEST_P(Stop, AllRanksMayAgreeBetweenLaunches) {
+  Training training;
+  Program program = compile(training.graph(true));
+  Loader loader(program, numbers(), sample_order(kSamples, {.batch = kBatch, .is_shuffled = false}),
+                {{"x", training.x}});
+  TrainOptions options{.steps = 12, .records = {"largest"}, .progress = nullptr};
+  const auto agreed = [](bool holds) {
+    Eager eager;
+    const Value mine = eager.tensor(Tensor::scalar(holds ? 1.0f : 0.0f));
+    return Eager::read(all_reduce(mine, world_of_host(), {.reduction = Reduction::max})).at(0) > 0;
+  };
+  options.should_stop = [&] { return agreed(false); };
+  options.on_step = [&](const StepValues& step) { EXPECT_EQ(agreed(me() == 0 && step.step == 3), step.step == 3); };
+  const TrainResult result = train(program, loader, options);
+  EXPECT_EQ(result.steps, 12);
+  EXPECT_TRUE(ranks() == 1 || result.steps_per_launch == 16) << result.steps_per_launch;
+}
+
 std::string expected_problem() {
   return me() == bad() ? "the condition of stop_when() held on this rank, and not on rank 0, in step 15"
                        : "the condition of stop_when() held on rank " + std::to_string(bad()) +

@@ -28,7 +28,7 @@ KEEPS = r"rank [0-2] keeps 2.0* 5.0*: "
 ROWS = {
     "part given up": ("PartGivenUpByNccl", 3, f"{KEEPS}.*{KEEPS}.*{KEEPS}", {}),
     "in a group": ("MissingInAGroup", 4, "seen by rank 0: .*has waited 2000 ms in (all_reduce|agree)", {}),
-    "in mpi_world()": ("MissingInWorld", 2, "seen: mpi_world: has waited 1000 ms for the other ranks", {}),
+    "in mpi_world()": ("MissingInWorld", 2, "seen: mpi_world: rank 0 of 2 has waited 1000 ms for rank 1, which has not", {}),
     "by NCCL": ("MissingByNccl", 2, f"seen 0: .*{MISSING}.*seen 1: .*{MISSING}.*committed 2", {}),
     "stalled": ("StalledByNccl", 2, STALLED_TWICE, {}),
     "stalled when asked": ("StalledByNccl", 2, STALLED_TWICE, {"GS_EMU_SEED": "1"}),

@@ -57,7 +57,26 @@ STARTS = {
     ),
     "no such machine": (
         [in_vain(1, MASTER_ADDR="no such/machine")],
-        [r".*(MASTER_ADDR is \"no such/machine\"|rank 0, not heard of at port \d+ of no such/machine).*remedy: "],
+        [r".*MASTER_ADDR is \"no such/machine\".*remedy: "],
+    ),
+    "a name that nobody knows": (
+        [in_vain(number, MASTER_ADDR="nosuch.invalid", WORLD_SIZE="2") for number in range(2)],
+        [r"device_lost: .*not heard of.*; MASTER_ADDR is \"nosuch\.invalid\", which this machine does not know: "] * 2,
+    ),
+    "one of another job": (
+        [
+            in_vain(0, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="a"),
+            rank(1, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="b"),
+        ],
+        [
+            r"device_lost: .*for rank 1, not heard of; a process of another job, with TORCHELASTIC_RUN_ID b, has spoken",
+            r"misuse: .*rank 0 of another job, with TORCHELASTIC_RUN_ID a, and this process has TORCHELASTIC_RUN_ID b; "
+            r"remedy: .*a MASTER_PORT of its own",
+        ],
+    ),
+    "a rank whose job has no name": (
+        [rank(0, WORLD_SIZE="2", SLURM_JOB_ID="7"), rank(1, WORLD_SIZE="2", SLURM_JOB_ID="")],
+        ["sum 2"] * 2,
     ),
 }
 
