@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""docs/snippets.py finds what is wrong with a page, and with what a program prints; docs/links.py finds links that lead nowhere."""
+"""docs/snippets.py finds what is wrong with a page, and with what a program prints; docs/links.py finds links that lead nowhere;
+program.h names the keys of explain_json()."""
+import json
 import os
 import pathlib
+import re
 import stat
 import sys
 import tempfile
@@ -105,6 +108,37 @@ class Programs(unittest.TestCase):
 
     def test_it_runs_in_an_empty_folder(self):
         self.assertIsNone(self.run_text("touch file; ls", "file\n"))
+
+
+class ExplainJson(unittest.TestCase):
+    """What program.h says of the keys of Program::explain_json() holds for the plans in tests/golden."""
+
+    def setUp(self):
+        header = (ROOT / "include/graphsink/program.h").read_text(encoding="utf-8")
+        begin = header.index("one JSON object with these keys, in this order")
+        self.comment = header[begin:header.index("std::string explain_json(", begin)]
+        self.plans = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "tests/golden").glob("*.json")]
+        self.assertTrue(self.plans)
+
+    def test_they_are_in_this_order(self):
+        named = [key for keys in re.findall(r"^  //   ([a-z][a-z_, ]*?)(?:  .*)?$", self.comment, re.M) for key in keys.split(", ")]
+        for plan in self.plans:
+            self.assertEqual(list(plan), [key for key in named if key in plan])
+        sometimes = {"unrolled_steps", "variables_elsewhere", "collectives"}  # not in these plans
+        self.assertEqual(set(named) - sometimes, {key for plan in self.plans for key in plan})
+
+    def test_the_keys_of_what_they_hold_are_named(self):
+        words = set(re.findall(r"[a-z_]+", self.comment))
+
+        def check(value):
+            for key, inner in value.items() if isinstance(value, dict) else ((None, item) for item in value):
+                if key is not None:
+                    self.assertIn(key, words)
+                if isinstance(inner, (dict, list)) and key != "attributes":
+                    check(inner)
+
+        for plan in self.plans:
+            check(plan)
 
 
 class Links(unittest.TestCase):

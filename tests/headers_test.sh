@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Each public header compiles alone, without a warning, with every compiler at hand; a CUDA body in a file that no CUDA
+# Each public header compiles alone, without a warning, with every compiler at hand, also with what the package of the
+# flavour emulated defines for its users; a CUDA body in a file that no CUDA
 # compiler sees does not, and says why; nor does a program in C++17.
 set -euo pipefail
 
@@ -36,7 +37,10 @@ compilers=(g++)
 for version in 16 17 18 19 20; do
   if command -v "clang++-$version" >/dev/null; then compilers+=("clang++-$version"); fi
 done
+# As every file of a program that links the package of the flavour emulated, where .cu files alone may have kernels.
+emulated=(-DGRAPHSINK_CUDA -DGRAPHSINK_EMULATED)
 for compiler in "${compilers[@]}"; do check "$compiler" "${warnings[@]}"; done
+check g++ "${warnings[@]}" "${emulated[@]}"
 for nvcc in nvcc /usr/local/cuda/bin/nvcc; do
   if command -v "$nvcc" >/dev/null; then
     check "$nvcc" -x cu -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow --Werror all-warnings
@@ -50,7 +54,7 @@ void kernel(int);
 void body(graphsink::CudaArgs& a) { a.launch(kernel, {}, {}, 0, 1); }
 CPP
 for compiler in "${compilers[@]}"; do
-  if "$compiler" -std=c++20 -I"$root/include" -fsyntax-only "$scratch/launch.cpp" 2>"$scratch/messages"; then
+  if "$compiler" -std=c++20 -I"$root/include" -fsyntax-only "${emulated[@]}" "$scratch/launch.cpp" 2>"$scratch/messages"; then
     echo "$compiler: CudaArgs::launch() compiles where no CUDA compiler sees it"
     failed=1
   elif ! grep -q 'put the CUDA body into a .cu file' "$scratch/messages"; then

@@ -79,7 +79,8 @@ auto apply(const F& f, const Values& values, std::index_sequence<I...>) {
 // Both functions are called while the graph is built: `condition` with the state that the loop begins with, then `body`
 // with that of an iteration, and `condition` with what the body has returned. If one of the last two calls assigns
 // Variables, both are made a second time, and with `recompute` a third and a fourth time; only what the last ones build
-// stays.
+// stays. Where such loops nest, that multiplies: with an assign() in the innermost body of a nest of d loops, that body
+// is called 2^d times, and 4^d times with `recompute`.
 //
 // A condition that compares denormal numbers may end the loop after another number of iterations on another device: CPU
 // bodies read and write them as zeros, unless CompileOptions::flush_denormals is false, and GPU kernels compute with

@@ -10,7 +10,7 @@
 #include "graphsink/stream.h"
 #include "graphsink/version.h"
 
-#if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED)
+#if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED_KERNELS)
 #include <cuda_runtime.h>
 #define GRAPHSINK_CAN_LAUNCH 1
 #endif

@@ -6,14 +6,14 @@
 
 #include "graphsink/version.h"
 
-#if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED) || defined(GRAPHSINK_HOST_KERNELS)
+#if defined(__CUDACC__) || defined(GRAPHSINK_EMULATED_KERNELS) || defined(GRAPHSINK_HOST_KERNELS)
 
 namespace GRAPHSINK_PUBLIC graphsink {
 
 // The first statement of a kernel of an op with OpTraits::kernels_wait, before any thread can return: waits until the
 // kernels in front have ended and what they wrote can be read. Costs nothing in a kernel that is launched as usual.
 __device__ inline void wait_for_inputs() {
-#if defined(GRAPHSINK_EMULATED) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+#if defined(GRAPHSINK_EMULATED_KERNELS) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
   cudaGridDependencySynchronize();
 #endif
 }

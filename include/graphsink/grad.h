@@ -10,7 +10,8 @@ namespace GRAPHSINK_PUBLIC graphsink {
 
 // Returns d loss / d wrt[i] for each i, with the type of wrt[i]; it is zero if the loss does not depend on wrt[i].
 // `loss` is a float scalar. A Variable stands for its value at the start of the step. Throws Error, naming the op and
-// the user's line, if a gradient would have to pass through an op without one, or through a loop (while_).
+// the user's line, if a gradient would have to pass through an op without one, or through a loop without
+// a limit on its iterations (WhileOptions::max_iterations).
 //
 // The loss may depend on gradients: what grad() adds has gradients itself, for all ops of ops.h. Where these have no
 // kernel of their own, they are computed by several ops.

@@ -1,6 +1,6 @@
 // Basic functions for CUDA bodies and their kernels: the size of a launch, loading before a capture, C++ types for
-// dtypes, and failing the step. The functions for kernels are there in files that a CUDA compiler sees. See
-// samples/04_custom_cuda_op.cu.
+// dtypes, and failing the step. The functions for kernels are there in .cu files, which a CUDA compiler, or
+// that of the software device, sees. See samples/04_custom_cuda_op.cu.
 #pragma once
 
 #include <algorithm>

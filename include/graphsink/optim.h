@@ -170,8 +170,8 @@ struct Optimizer {
 // update: give a later loss stop_gradient() of parameters that were updated. Loops with the option recompute cannot
 // have an optimizer.
 //
-// Both functions throw Error for a parameter that is given twice or was already assigned, for an option that is
-// negative, not a number or out of its range, and where grad() does.
+// Both functions throw Error without parameters, for a parameter that is given twice or was already assigned, for an
+// option that is negative, not a number or out of its range, and where grad() does.
 
 // parameter -= lr * (gradient + weight_decay * parameter), or with momentum
 // velocity = momentum * velocity + gradient + weight_decay * parameter; parameter -= lr * velocity.

@@ -91,7 +91,8 @@ struct Limits {
   std::size_t shape_cache_bytes = std::size_t{1} << 30;
   // The same limit as a number of sets: if there are more, the least recently used ones are dropped. The captured
   // graphs of the set that was dropped last are kept, and the next capture changes them in place where the device can
-  // do that (Counters::graph_updates), which is cheaper than a capture from nothing.
+  // do that (Counters::graph_updates), which is cheaper than a capture from nothing. Both limits are enforced when a
+  // new set of shapes is bound, and when one is captured.
   std::size_t shape_cache_shapes = std::numeric_limits<std::size_t>::max();
   // Where the target exchanges values with other ranks (nccl_world()), a launch of several steps is unrolled: a graph
   // in which the nodes of a step stand once for each step. This bounds the nodes of such a graph, as explain() counts

@@ -97,7 +97,7 @@ class Program {
   std::string explain(Where where = Where::current()) const;
   // The same and more for a script: one JSON object with these keys, in this order. The text is UTF-8; other bytes in
   // names are replaced. Sizes are in bytes. A task of a body counts once, however often it runs. "where" is
-  // "train.cpp:12" or null.
+  // "train.cpp:12" or null, and "scope" "encoder/layer3" or null.
   //   device, target          "cuda:0", and the name of the device
   //   further_devices         other devices that the plan uses
   //   sinks_whole             whether the step is one launch; false, too, while its capture fails
@@ -109,6 +109,8 @@ class Program {
   //                           that holds their nodes once for each step; 1 where Limits::unrolled_nodes has no room
   //   nodes, host_nodes       nodes, and how many of them run on the host of a device with separate memory
   //   streams
+  //   variables_elsewhere     only where Variables live on further devices; each: name, device, bytes, placement (the
+  //                           number of on_device()), why
   //   copies                  of each step: count, to_host_bytes, to_device_bytes, within_device_bytes,
   //                           between_devices_bytes
   //   invariant_copies        copies that run only when their source was written; each: direction, bytes, source,
@@ -116,6 +118,8 @@ class Program {
   //   memory                  arena_bytes, host_arena_bytes (with workspaces, once they are known), invariant_bytes,
   //                           value_bytes, live_bytes (the largest sum of
   //                           values that are needed at the same time)
+  //   fusion                  ops, nodes, bytes, obstacle: how many ops were joined, and to how many nodes; of results
+  //                           that are not stored any more; null, or why ops that could be joined stay separate
   //   avoided_copies          ops, bytes: those that only move elements and are not needed, and of their results
   //   programmatic_launch     on, nodes (whose first kernel captured graphs launch so), obstacle (null, or why none is,
   //                           though Tuning::programmatic_launch is on)
@@ -125,25 +129,28 @@ class Program {
   //                           (the numbers of islands that must be done before), beside (whether it
   //                           runs beside islands in front of it that it does not wait for)
   //   split_islands           likewise, those of split_sink; empty if they are the same
-  //   tasks                   the schedule; each: id, kind, op, where, device ("cuda:0" or "host"), stream, after (the
-  //                           streams it waits for), forks (from here on `stream`
-  //                           waits for what `source` was given so far, for the sake of `task`), and
+  //   tasks                   the schedule; each: id, kind, op, where, scope, device ("cuda:0" or "host"), stream,
+  //                           after (the streams it waits for), forks (each: stream, source, task: from here on
+  //                           `stream` waits for what `source` was given so far, for the sake of `task`), and
   //     kind "call"           ops (of a group of fused ops: their names), attributes (of the op, if it names them: see
   //                           fields.h; the first 16 elements of a list), programmatic (whether its first kernel is
   //                           launched so), inputs and outputs, each: type, access (inputs: read, write, shape_only),
   //                           buffer, memory
   //     kind "copy"           direction (to_host, to_device, within_device, between_devices), bytes, source,
-  //                           destination
-  //     kind "if", "while"    predicate, bodies (tasks of then, else; or of the one body)
-  //     kind "switch"         index, bodies
+  //                           destination (both: buffer, memory)
+  //     kind "if", "while"    predicate (buffer, memory)
+  //     kind "switch"         index (buffer, memory)
   //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
   //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
   //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
   //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
   //                           islands (of each body: its launches, and what the host issues between them;
-  //                           each: tasks, sunk, nodes)
-  //   reasons                 each: what, why (the rule), where, cost, remedy
-  // `buffer` is an index into `buffers`, `memory` its place as in the text; both are null where nothing is touched.
+  //                           each: tasks, sunk, nodes), bodies (tasks of then, else; of the one body; of each body)
+  //   shape_cache             sets of input shapes that are kept (Limits::shape_cache_bytes): shapes, captured, bytes,
+  //                           evicted; null for a graph without open dimensions
+  //   reasons                 each: what, why (the rule), where, scope, cost, remedy
+  // `buffer` is the number of a piece of memory, the same wherever a task uses it, and `memory` its place as in the
+  // text; both are null where nothing is touched.
   std::string explain_json(Where where = Where::current()) const;
   // The same as a graph for graphviz (`dot -Tsvg`). A cluster for each island and for each body of if and while. Nodes
   // of the device are blue, of further ones green, of the host orange, copies small and white (invariant copies
@@ -320,7 +327,8 @@ class Program {
   // Returns the number of steps committed so far. Waits for all steps.
   std::int64_t steps(Where where = Where::current());
   // Sets the number of the next step, which ops see as Graph::step(), for example to go on from a checkpoint. Waits for
-  // all steps. Throws Error unless 0 <= steps < 2^31.
+  // all steps. Throws Error unless 0 <= steps < 2^31. The number has 32 bits: behind step 2^31 - 1 it goes on at -2^31,
+  // which schedules and files of train() do not expect; give it a smaller one before.
   void set_steps(std::int64_t steps, Where where = Where::current());
   // Counts of the program's work so far. Does not wait for steps.
   Counters counters(Where where = Where::current()) const;

@@ -21,6 +21,7 @@ enum class StepError : std::int32_t {
   stopped,     // number of the stop_when() whose condition held in a step that was committed
   other_rank,  // the rank on which the step failed, and why: the number names both
   other_stop,  // a rank on which a stop_when() held, and not on this one; or, if one held here, -1 - a rank without
+  other_step,  // a rank that is at another step, and at which: the number names both
 };
 // "index 12 lies outside the axis".
 std::string to_string(StepError error, std::int64_t index);

@@ -74,10 +74,10 @@ class Tensor {
   // Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks").
   static Tensor xavier(const Shape& shape, std::uint64_t seed, OutputAxis outputs = OutputAxis::by_rank,
                        Where where = Where::current());
-  // U(low, high).
+  // U(low, high). Throws Error if a bound is not finite, or low is above high.
   static Tensor uniform(const Shape& shape, std::uint64_t seed, float low = 0.0f, float high = 1.0f,
                         Where where = Where::current());
-  // N(mean, deviation^2), by Marsaglia's polar method.
+  // N(mean, deviation^2), by Marsaglia's polar method. Throws Error if one is not finite, or the deviation is negative.
   static Tensor normal(const Shape& shape, std::uint64_t seed, float mean = 0.0f, float deviation = 1.0f,
                        Where where = Where::current());
 

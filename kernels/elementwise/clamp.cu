@@ -1,4 +1,7 @@
 // clamp and its gradient, each one kernel.
+#include <cmath>
+#include <utility>
+
 #include "base/number_text.h"
 #include "graphsink/ops.h"
 #include "kernels/file_ops.h"
@@ -32,7 +35,9 @@ constexpr OpDef kClamp =
 
 void infer_clamp(InferArgs& a) {
   const auto& [low, high] = a.attrs<ClampAttrs>();
-  if (!(low <= high))
+  for (auto [name, bound] : {std::pair{"lower", low}, std::pair{"upper", high}})
+    if (std::isnan(bound)) a.fail(std::string("the ") + name + " bound is nan", "pass a number");
+  if (low > high)
     a.fail("the bounds are " + number_text(low) + " and " + number_text(high), "pass the lower one first");
   kClamp.infer(a);
 }

@@ -15,16 +15,14 @@ struct SumAttrs {
   static auto fields(auto& s) { return std::tie("axes", s.axes, "keep_axes", s.keep_axes, "is_mean", s.is_mean); }
 };
 
-// u8 would wrap at once.
-bool is_number(DType dtype) { return dtype != DType::boolean && dtype != DType::u8; }
+// Not u8, which would wrap at once.
+void expect_number(InferArgs& a) { expect_dtype<float, double, half, bfloat16, std::int32_t, std::int64_t>(a, 0); }
 
 void infer_sum(InferArgs& a) {
   a.expect_inputs(1);
   const auto& attrs = a.attrs<SumAttrs>();
-  DType dtype = a.in(0).dtype;
-  if (!is_number(dtype) || (attrs.is_mean && !is_float(dtype)))
-    a.fail(attrs.is_mean ? "takes floats" : "takes numbers", "cast() the operand");
-  a.out(dtype, reduced_shape(a, attrs.axes, attrs.keep_axes));
+  attrs.is_mean ? expect_dtype<float, double, half, bfloat16>(a, 0) : expect_number(a);
+  a.out(a.in(0).dtype, reduced_shape(a, attrs.axes, attrs.keep_axes));
 }
 
 // The CPU adds in f64.
@@ -74,7 +72,7 @@ std::vector<Value> sum_grad(const GradArgs& a) {
 
 void infer_sum_like(InferArgs& a) {
   a.expect_inputs(2);
-  if (!is_number(a.in(0).dtype)) a.fail("takes numbers", "cast() the operand");
+  expect_number(a);
   if (!broadcasts_to(with_axes(a.in(1).shape, a.attrs<LikeAttrs>().axes), a.in(0).shape)) {
     a.fail("the shape of the second does not broadcast to the first",
            "sum to a shape that broadcasts to the operand's");

@@ -282,9 +282,14 @@ __global__ void read_step_blocks(const StepState* all, int ranks, int node, cons
     fail_step(step, node, StepError::other_rank, packed({rank, theirs.error, theirs.error_index}));
     return;
   }
-  for (int rank = 0; rank < ranks && step->ok != 0; ++rank)
-    if (all[rank].ok != 0 && all[rank].stops != step->stops)
+  for (int rank = 0; rank < ranks && step->ok != 0; ++rank) {
+    if (all[rank].ok == 0) continue;
+    if (all[rank].step != step->step) {
+      fail_step(step, node, StepError::other_step, step_of_rank(rank, all[rank].step));
+    } else if (all[rank].stops != step->stops) {
       fail_step(step, node, StepError::other_stop, stop_of_rank(rank, step->stops));
+    }
+  }
 }
 
 void check_ranks_cuda(CudaArgs& a) {

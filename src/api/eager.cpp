@@ -1,6 +1,7 @@
 #include <ostream>
 
 #include "base/at.h"
+#include "base/at_line.h"
 #include "device/device.h"
 #include "graphsink/program.h"
 #include "ir/agreement.h"
@@ -140,14 +141,16 @@ Eager::Eager(DeviceId device) : data_(std::make_shared<GraphData>()) {
     return Value(graph.lock(), -1, 0, runner->upload(tensor));
   };
   data_->run_now = [runner, graph](const OpDef& op, const std::vector<Value>& inputs, const Attrs& attrs, Placement,
-                                   Where where) { return runner->run(graph.lock(), op, inputs, attrs, where); };
+                                   Where where) {
+    return at_line(where, [&] { return runner->run(graph.lock(), op, inputs, attrs, where); });
+  };
   data_->download_now = [runner](const Value& value) { return runner->download(*value.eager()); };
 }
 
 Value Eager::tensor(const Tensor& tensor, Where where) {
   if (!data_) throw Error("Eager", where, "a moved-from Eager", "use the Eager that it was moved to");
   tensor.require_valid("Eager", where);
-  return data_->upload_now(tensor);
+  return at_line(where, [&] { return data_->upload_now(tensor); });
 }
 
 Value Eager::tensor(std::initializer_list<double> values, Where where) {
@@ -163,7 +166,7 @@ Tensor Eager::read(const Value& value, Where where) {
         value.valid() ? "the Value belongs to a Graph" : "a default-constructed or moved-from Value",
         value.valid() ? "use Program::output() after a run" : "use a Value that an op on Values of an Eager returned");
   }
-  return value.graph()->download_now(value);
+  return at_line(where, [&] { return value.graph()->download_now(value); });
 }
 
 std::ostream& operator<<(std::ostream& out, const Value& value) {

@@ -5,6 +5,7 @@
 
 #include "api/plan_of.h"
 #include "api/program_impl.h"
+#include "base/at_line.h"
 #include "base/left_behind.h"
 #include "passes/plan_queries.h"
 
@@ -47,7 +48,7 @@ Program compile(const Graph& graph, const CompileOptions& options, Where where) 
          "give a number of runs, or 0 for never");
   expect(patience.count() >= 0 && patience <= kMostPatience, "host_op_patience", patience.count(),
          "give milliseconds, up to 100 years, or 0 for never");
-  return Program(graph, options, where);
+  return at_line(where, [&] { return Program(graph, options, where); });
 }
 
 struct Program::Call : CallOf<Impl> {
@@ -82,11 +83,11 @@ std::string Program::explain_dot(Where where) const { return impl(where)->plan()
 
 void Program::write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where) {
   tensor.require_valid("write", where);
-  impl(where)->write(input, tensor.type(), tensor.data(), true, options, where);
+  at_line(where, [&] { impl(where)->write(input, tensor.type(), tensor.data(), true, options, where); });
 }
 void Program::write_raw(const Value& input, DType dtype, const void* data, std::int64_t count,
                         const WriteOptions& options, Where where) {
-  impl(where)->write(input, TensorType{dtype, {count}}, data, false, options, where);
+  at_line(where, [&] { impl(where)->write(input, TensorType{dtype, {count}}, data, false, options, where); });
 }
 
 struct StagedSlices::Staged {
@@ -149,7 +150,8 @@ StagedSlices Program::stage(const Value& feed, std::int64_t slices, const Shape&
 }
 StagedSlices Program::stage_shape(const Value& feed, std::int64_t slices, const Shape* slice, const Where& where) {
   StagedSlices result;
-  result.staged_.reset(new StagedSlices::Staged{impl(where)->stage(feed, slices, slice, where), impl_});
+  result.staged_.reset(
+      new StagedSlices::Staged{at_line(where, [&] { return impl(where)->stage(feed, slices, slice, where); }), impl_});
   const Staged& staged = result.staged_->slices;
   result.type_ = {feed.dtype(), staged.slice};
   result.slices_ = staged.slices;
@@ -163,7 +165,7 @@ void Program::write(StagedSlices&& slices, Where where) {
     throw Error("write", where, slices.staged_ ? "the slices are of another program" : "there are no slices",
                 "pass what stage() of this program has returned, once");
   }
-  program->write(slices.staged_->slices, where);
+  at_line(where, [&] { program->write(slices.staged_->slices, where); });
   slices = StagedSlices();
 }
 
@@ -175,11 +177,21 @@ void Program::bind_memory(const Variable& variable, void* memory, std::size_t by
                           Where where) {
   impl(where)->bind_memory(variable, memory, bytes, std::move(owner), where);
 }
-MemoryReport Program::memory(Where where) { return impl(where)->memory(); }
-void Program::bind(Where where) { impl(where)->bind(where); }
-void Program::run(Mode mode, const RunOptions& options, Where where) { impl(where)->run(mode, options, where); }
-void Program::enqueue(cudaStream_t stream, Where where) { impl(where)->enqueue(stream, impl_, where); }
-void Program::sync(Where where) { impl(where)->sync(where); }
+MemoryReport Program::memory(Where where) {
+  return at_line(where, [&] { return impl(where)->memory(); });
+}
+void Program::bind(Where where) {
+  at_line(where, [&] { impl(where)->bind(where); });
+}
+void Program::run(Mode mode, const RunOptions& options, Where where) {
+  at_line(where, [&] { impl(where)->run(mode, options, where); });
+}
+void Program::enqueue(cudaStream_t stream, Where where) {
+  at_line(where, [&] { impl(where)->enqueue(stream, impl_, where); });
+}
+void Program::sync(Where where) {
+  at_line(where, [&] { impl(where)->sync(where); });
+}
 bool Program::poll(Where where) { return impl_without_wait(where)->poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {
   impl_without_wait(where)->take_record(name, true, get, where);
@@ -187,8 +199,12 @@ void Program::take_record(std::string_view name, const GetValues& get, Where whe
 void Program::read_record(std::string_view name, const GetValues& get, Where where) {
   impl(where)->read_record(name, get, where);
 }
-Tensor Program::output(std::string_view name, Where where) { return impl(where)->output(name, where); }
-Tensor Program::output(const Value& value, Where where) { return impl(where)->output(value, where); }
+Tensor Program::output(std::string_view name, Where where) {
+  return at_line(where, [&] { return impl(where)->output(name, where); });
+}
+Tensor Program::output(const Value& value, Where where) {
+  return at_line(where, [&] { return impl(where)->output(value, where); });
+}
 void Program::set_seed(std::uint32_t seed, Where where) { impl(where)->set_seed(seed); }
 std::int64_t Program::record_capacity(std::string_view name, Where where) const {
   return impl(where)->record_capacity(name, where);
@@ -197,13 +213,17 @@ std::int64_t Program::lost_records(std::string_view name, Where where) const {
   return impl(where)->lost_records(name, where);
 }
 std::int64_t Program::steps(Where where) { return impl(where)->steps(where); }
-void Program::set_steps(std::int64_t steps, Where where) { impl(where)->set_steps(steps, where); }
+void Program::set_steps(std::int64_t steps, Where where) {
+  at_line(where, [&] { impl(where)->set_steps(steps, where); });
+}
 Counters Program::counters(Where where) const { return impl(where)->counters(); }
 AutomaticReport Program::automatic_report(Where where) { return impl(where)->automatic_report(); }
 std::optional<CaptureInfo> Program::captured(LaunchOf steps, Where where) const {
   return impl(where)->captured(steps == LaunchOf::several_steps);
 }
-std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) { return impl(where)->time_ops(steps, where); }
+std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) {
+  return at_line(where, [&] { return impl(where)->time_ops(steps, where); });
+}
 void Program::write_node_names(const std::string& path, Where where) const {
   impl(where)->write_node_names(path, where);
 }

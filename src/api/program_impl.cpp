@@ -177,15 +177,15 @@ void Program::Impl::wait_for_caller(cudaStream_t stream, const Where& where) {
   }
 }
 
-void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& where) {
+void Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
-    throw Error("run", where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
+    throw Error(call, where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
   if (std::find(std::begin(kAllModes), std::end(kAllModes), mode) == std::end(kAllModes)) {
-    throw Error("run", where, "there is no mode with the number " + std::to_string(static_cast<int>(mode)),
+    throw Error(call, where, "there is no mode with the number " + std::to_string(static_cast<int>(mode)),
                 "pass one of the modes, such as sink");
   }
-  require_issuer("run", where);
+  require_issuer(call, where);
   {
     const RunGate::Inside inside(variables_.gate());
     settle();
@@ -194,7 +194,7 @@ void Program::Impl::require_run(Mode mode, std::int64_t steps, const Where& wher
 }
 
 void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {
-  require_run(mode, options.steps, where);
+  require_run("run", mode, options.steps, where);
   for (std::int64_t first = 0, tries = 0; first < options.steps; ++tries) {
     const std::int64_t next = run_from(first, mode, options, where);
     if (next > first) tries = 0;

@@ -128,7 +128,20 @@ Tensor Tensor::xavier(const Shape& shape, std::uint64_t seed, OutputAxis outputs
   return uniform(shape, seed, -bound, bound, where);
 }
 
+namespace {
+void expect_finite(const char* op, const char* what, float x, const Where& where) {
+  if (!std::isfinite(x)) throw Error(op, where, std::string(what) + " is " + number_text(x), "pass a finite f32");
+}
+}  // namespace
+
 Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float high, Where where) {
+  constexpr const char* kOp = "Tensor::uniform";
+  expect_finite(kOp, "the lower bound", low, where);
+  expect_finite(kOp, "the upper bound", high, where);
+  expect_finite(kOp, "the upper bound less the lower", high - low, where);
+  if (low > high)
+    throw Error(kOp, where, "the lower bound, " + number_text(low) + ", is above the upper, " + number_text(high),
+                "change their order");
   Tensor tensor(DType::f32, shape, where);
   SplitMix random(seed);
   for (float& x : tensor.as<float>()) x = low + (high - low) * random.uniform();
@@ -136,6 +149,10 @@ Tensor Tensor::uniform(const Shape& shape, std::uint64_t seed, float low, float 
 }
 
 Tensor Tensor::normal(const Shape& shape, std::uint64_t seed, float mean, float deviation, Where where) {
+  constexpr const char* kOp = "Tensor::normal";
+  expect_finite(kOp, "the mean", mean, where);
+  expect_finite(kOp, "the deviation", deviation, where);
+  if (deviation < 0) throw Error(kOp, where, "the deviation is " + number_text(deviation), "pass one of at least 0");
   Tensor tensor(DType::f32, shape, where);
   SplitMix random(seed);
   std::span<float> elements = tensor.as<float>();

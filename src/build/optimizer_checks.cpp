@@ -32,10 +32,26 @@ class Check {
     for (const ParameterGroup& group : groups) {
       for (const Variable& parameter : group.parameters) {
         require_valid(parameter, call_.function, call_.where);
-        if (seen.insert(parameter.data().get()).second) continue;
-        throw Error(call_.function, call_.where, "\"" + parameter.name() + "\" is given twice", "put it in one group");
+        if (!seen.insert(parameter.data().get()).second)
+          throw Error(call_.function, call_.where, "\"" + parameter.name() + "\" is given twice",
+                      "put it in one group");
+        expect_not_updated(parameter);
       }
     }
+    if (seen.empty()) {
+      throw Error(call_.function, call_.where, "there are no parameters, so it would do nothing",
+                  "pass the Variables that it updates");
+    }
+  }
+
+  void expect_not_updated(const Variable& parameter) const {
+    const auto known = graph_.variable_index.find(parameter.data().get());
+    if (known == graph_.variable_index.end()) return;
+    const VariableUse& use = graph_.variables[at(known->second)];
+    if (!use.committed) return;
+    throw Error(call_.function, call_.where,
+                "\"" + parameter.name() + "\" is already updated by the optimizer at " + to_string(use.committed_where),
+                "update it in one place: give one optimizer the sum of the losses, or each its own parameters");
   }
 
   void run(const std::vector<Value>& gradients, const std::vector<Variable>& parameters) const {

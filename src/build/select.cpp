@@ -108,6 +108,8 @@ Padded masked_select(Arg x, Arg mask, const ResultSize& size, Placement placemen
 Unique unique(Arg x, const ResultSize& size, Placement placement) {
   Composed c("unique", x.where(), placement);
   const Value operand = c.values({x})[0];
+  if (operand.dtype() == DType::boolean)
+    c.fail("takes f32, f64, f16, bf16, i32, i64, u8: " + to_string(operand.type()), "cast() the operand to u8");
   const Sorted sorted = sort(c.arg(flat(c, operand)), 0, {}, placement);
   const Value place = arange(c.arg(sorted.values), 0, i32, placement);
   const Value before = maximum(c.arg(sub(c.arg(place), c.arg(1), placement)), c.arg(0), placement);

@@ -296,7 +296,15 @@ void SinkCache::Impl::write_node_names(const std::string& path, const Where& whe
   graphsink::write_node_names(path, names, where);
 }
 
-SinkCache::SinkCache(SinkOptions options, Where) : impl_(std::make_unique<Impl>(std::move(options))) {}
+SinkCache::SinkCache(SinkOptions options, Where where) {
+  for (auto [name, number] :
+       {std::pair{"warm_runs", options.warm_runs}, std::pair{"check_every", options.check_every}}) {
+    if (number < 0)
+      throw Error("SinkCache", where, "SinkOptions::" + std::string(name) + " is " + std::to_string(number),
+                  "give a number of at least 0");
+  }
+  impl_ = std::make_unique<Impl>(std::move(options));
+}
 SinkCache::~SinkCache() {
   impl_.reset();
   LeftBehind::free_all();

@@ -14,6 +14,7 @@
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "ir/bound_node.h"
+#include "ir/count_tiles.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
 
@@ -44,6 +45,9 @@ std::string to_string(StepError error, std::int64_t index) {
       return "the condition of stop_when() held on " +
              (index < 0 ? "this rank, and not on rank " + std::to_string(-1 - index)
                         : "rank " + std::to_string(index) + ", and not on this one");
+    case StepError::other_step:
+      return "rank " + std::to_string(index & 0xffff) + " is at step " + std::to_string(index >> 16) +
+             ", and this one is not";
     case StepError::unknown:
       break;
   }
@@ -169,9 +173,16 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
               "give emit() the struct that the op reads");
 }
 
+std::int64_t count_tiles(const Tiles& tiles, const BodyArgs& a) {
+  const std::int64_t count = tiles.count(a);
+  if (count >= 0) return count;
+  throw Error(std::string(bound_node(a).op->name), a.where(), "its Tiles::count returned " + std::to_string(count),
+              "return the number of tiles, or 0 where there is nothing to compute");
+}
+
 void run_all_tiles(const CpuArgs& a) {
   const Tiles& tiles = bound_node(a).op->bodies.cpu().tiles;
-  tiles.run(a, 0, tiles.count(a));
+  tiles.run(a, 0, count_tiles(tiles, a));
   if (tiles.join && a.workspace_bytes() > 0) tiles.join(a);
 }
 
@@ -259,10 +270,19 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
   }
   if (op.traits.only_views && op.views.size() != a.outputs().size())
     a.fail("has .only_views, and outputs that are no views", "list all outputs in .views, or leave .only_views out");
+  auto exists = [&](Alias alias) {
+    return alias.input >= 0 && alias.input < a.inputs() && alias.output >= 0 &&
+           alias.output < static_cast<int>(a.outputs().size());
+  };
+  for (Alias alias : op.in_place) {
+    if (exists(alias)) continue;
+    a.fail("output " + std::to_string(alias.output) + " may be in the place of input " + std::to_string(alias.input) +
+               ", and one of the two does not exist",
+           "correct .in_place of its OpDef");
+  }
   for (auto [output, input] : op.views) {
-    auto outputs = static_cast<int>(a.outputs().size());
     std::string_view problem;
-    if (input < 0 || input >= a.inputs() || output < 0 || output >= outputs) {
+    if (!exists({output, input})) {
       problem = "and one of the two does not exist";
     } else if (a.outputs()[at(output)].bytes() > a.in(input).bytes()) {
       problem = "and larger than it";

@@ -39,6 +39,13 @@ constexpr const char* kStopOfRankRemedy =
 // StepBlock::error_index of StepError::other_stop.
 constexpr std::int64_t stop_of_rank(int rank, bool held_here) { return held_here ? -1 - rank : rank; }
 
+// For a step that failed because the ranks were at different ones.
+constexpr const char* kStepOfRankRemedy =
+    "restore() the same checkpoint on all ranks, or give set_steps() the same number on all of them";
+
+// StepBlock::error_index of StepError::other_step.
+constexpr std::int64_t step_of_rank(int rank, std::int32_t step) { return std::int64_t{step} << 16 | rank; }
+
 // StepBlock::error_index of a step that failed on another rank: which rank that is, and why it failed there. The index
 // of that reason keeps its lowest 40 bits and its sign, and the rank 16 bits.
 struct ErrorOfRank {

@@ -1,5 +1,6 @@
 #include <mutex>
 
+#include "base/at_line.h"
 #include "base/in_body.h"
 #include "base/printable.h"
 #include "ir/graph_data.h"
@@ -8,9 +9,9 @@ namespace graphsink {
 namespace {
 
 // The body would wait for the end of the step that it is part of.
-void refuse_in_body(const Variable& variable, const std::string& call) {
+void refuse_in_body(const Variable& variable, const std::string& call, const Where& where) {
   if (!InBody::here()) return;
-  throw Error("Variable \"" + variable.name() + "\"", Where(), call + "() was called by the body of an op",
+  throw Error("Variable \"" + variable.name() + "\"", where, call + "() was called by the body of an op",
               "give the op the Variable's value as an operand, and assign() what it returns");
 }
 
@@ -65,9 +66,9 @@ const Placement& Variable::placement(Where where) const {
 
 Tensor Variable::read(Where where) const {
   require_valid(*this, "Variable", where);
-  refuse_in_body(*this, "read");
+  refuse_in_body(*this, "read", where);
   std::lock_guard lock(data_->lock);
-  Tensor value = data_->storage ? data_->storage->read() : data_->value;
+  Tensor value = data_->storage ? at_line(where, [&] { return data_->storage->read(); }) : data_->value;
   for (const auto& known : data_->writers)
     if (auto writer = known.lock()) writer->report_failed_step();
   return value;
@@ -81,10 +82,10 @@ void Variable::write(const Tensor& tensor, Where where) {
     throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
                 "write a tensor of its type");
   }
-  refuse_in_body(*this, "write");
+  refuse_in_body(*this, "write", where);
   std::lock_guard lock(data_->lock);
   if (data_->storage) {
-    data_->storage->write(tensor);
+    at_line(where, [&] { data_->storage->write(tensor); });
   } else {
     data_->value = tensor;
   }

@@ -83,6 +83,11 @@ class FormWriter {
     throw Error(file_, where_, problem, remedy);
   }
 
+  void expect_utf8(const char* what, const std::string& name) const {
+    if (!is_utf8(name))
+      refuse(std::string(what) + ", \"" + shortened(name) + "\", is not UTF-8", "give names in UTF-8");
+  }
+
   template <class Range, class F>
   void list(const char* name, const Range& range, const F& write) {
     json_.key(name);
@@ -197,6 +202,7 @@ class FormWriter {
   void write_attrs_of(const FileOp& op, const Node& node) {
     const Attrs& attrs = node.attrs;
     if (const auto* input = attrs.get_if<InputAttrs>(); input && (&input_op == op.op || &feed_op == op.op)) {
+      expect_utf8("the name of an input", input->name);
       InputForm to{input->name, input->dtype, {}, input->size_of, input->axis, input->is_result_size};
       for (const Dim& dim : input->dims) to.dims.push_back({dim.size, dim.is_open, dim.bucket});
       form(to);
@@ -281,7 +287,7 @@ class FormWriter {
   }
 
   void write_named(const NamedValue& named) {
-    if (!is_utf8(named.name)) refuse("the name \"" + shortened(named.name) + "\" is not UTF-8", "give names in UTF-8");
+    expect_utf8("the name of an output or a record", named.name);
     json_.begin_object();
     if (!named.name.empty()) json_.member("name", named.name);
     member("value", named.value);

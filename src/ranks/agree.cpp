@@ -15,12 +15,18 @@
 namespace graphsink {
 namespace {
 
-// Node-local data of the node: the groups of the plan and, on a device, what waits for the other ranks.
+// Node-local data of the CPU body.
+struct VotersOfPlan : Voters {
+  std::uint64_t mark = 0;  // mark of the collectives; 0: they are of several groups, and may differ between ranks
+};
+
+// On a device, the node-local data are what waits for the other ranks.
 Prepared prepare_agree(const PrepareArgs& p) {
   const auto& agreement = p.attrs.as<Agreement>();
-  auto voters = std::make_shared<const Voters>(voters_of(agreement, p.where));
-  if (p.cuda) return {nccl_wait(agreement, *voters), 0};
-  return {std::move(voters), 0};
+  VotersOfPlan voters{voters_of(agreement, p.where)};
+  if (p.cuda) return {nccl_wait(agreement, voters), 0};
+  if (voters.groups == std::vector{voters.all}) voters.mark = mark_of_collectives(agreement, *voters.all);
+  return {std::make_shared<const VotersOfPlan>(std::move(voters)), 0};
 }
 
 // --- turns
@@ -94,27 +100,49 @@ void infer_agree(InferArgs& a) {
 }
 
 // How the step stands on a rank.
-constexpr char kFailed = 'f', kStops = 's', kGoesOn = '-';
+struct Standing {
+  std::uint64_t mark = 0;  // see VotersOfPlan
+  std::int32_t step = 0;   // number of the step
+  bool failed = false, stops = false;
+};
 
-// Fails the step if it has failed on another rank, or if the run stops behind it on some ranks alone.
+// Throws Error if the rank, which has not failed, does not stand as this one.
+void require_same(const Standing& mine, const Standing& theirs, int rank) {
+  if (theirs.mark != mine.mark && theirs.mark != 0 && mine.mark != 0)
+    throw Error("agree", Where(),
+                "rank " + std::to_string(rank) +
+                    " runs another program, or one of other sizes: their collectives differ, and what they exchanged "
+                    "was mixed",
+                "run the same programs in the same order on all ranks");
+  if (theirs.step != mine.step)
+    throw Error("agree", Where(), to_string(StepError::other_step, step_of_rank(rank, theirs.step)), kStepOfRankRemedy);
+  if (theirs.stops != mine.stops)
+    throw Error("agree", Where(), to_string(StepError::other_stop, stop_of_rank(rank, mine.stops)), kStopOfRankRemedy);
+}
+
+// Fails the step if it has failed on another rank, if that is in another one, or if the run stops behind it on some
+// ranks alone.
 void agree_body(const CpuArgs& a) {
   if (is_dead(a)) return;
-  const auto& voters = a.local<Voters>();
+  const auto& voters = a.local<VotersOfPlan>();
   RankGroup& group = *voters.all;
   const Exchange exchange = exchange_of(a);
   const EndOfStep end{voters, exchange};
-  const std::optional<std::string> mine = failure(a);
-  const char stands = mine ? kFailed : step_of(a).stops ? kStops : kGoesOn;
-  const std::string ranks = group.all_letters(stands, exchange);
-  const std::size_t bad = ranks.find(kFailed), other = ranks.find_first_not_of(stands);
-  if (other == std::string::npos && stands != kFailed) return;
-  if (bad == std::string::npos)
-    throw Error("agree", Where(),
-                to_string(StepError::other_stop, stop_of_rank(static_cast<int>(other), stands == kStops)),
-                kStopOfRankRemedy);
-  const std::vector<std::string> all = group.all_texts(mine.value_or(""), exchange);
-  if (mine) return;  // the Error of a rank that failed says why
-  throw Error("agree", Where(), "the step failed on rank " + std::to_string(bad) + group.suffix() + ": " + all[bad],
+  const std::optional<std::string> failed = failure(a);
+  const StepState& step = step_of(a);
+  const Standing mine{voters.mark, step.step, failed.has_value(), step.stops};
+  const std::vector<Standing> ranks = group.all_values(mine, exchange);
+  const auto bad = std::find_if(ranks.begin(), ranks.end(), [](const Standing& rank) { return rank.failed; });
+  if (bad == ranks.end()) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) require_same(mine, ranks[rank], static_cast<int>(rank));
+    return;
+  }
+  const std::vector<std::string> all = group.all_texts(failed.value_or(""), exchange);
+  if (failed) return;  // the Error of a rank that failed says why
+  const auto number = bad - ranks.begin();
+  throw Error("agree", Where(),
+              "the step failed on rank " + std::to_string(number) + group.suffix() + ": " +
+                  all[static_cast<std::size_t>(number)],
               "see the Error of that rank");
 }
 

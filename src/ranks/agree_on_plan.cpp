@@ -39,7 +39,7 @@ std::string described(std::string_view op, const CollectiveAttrs& attrs, std::sp
 namespace {
 
 // The same on all machines.
-std::string hash_of(const void* data, std::size_t bytes) {
+std::uint64_t number_of(const void* data, std::size_t bytes) {
   std::uint64_t hash = bytes;
   for (std::size_t first = 0; first < bytes; first += sizeof hash) {
     std::uint64_t word = 0;
@@ -47,6 +47,11 @@ std::string hash_of(const void* data, std::size_t bytes) {
     hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
     hash ^= hash >> 32;
   }
+  return hash;
+}
+
+std::string hash_of(const void* data, std::size_t bytes) {
+  const std::uint64_t hash = number_of(data, bytes);
   std::array<char, 16> digits;
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), hash, 16).ptr};
 }
@@ -230,6 +235,11 @@ std::string first_unbound(RankGroup& group, const std::string& mine, const Where
 }
 
 }  // namespace
+
+std::uint64_t mark_of_collectives(const Agreement& agreement, const RankGroup& group) {
+  const std::string text = without_places(collectives_of(agreement, group));
+  return number_of(text.data(), text.size()) | 1;
+}
 
 // A rank may bind a plan of a graph again whenever it likes, so what was compared before is not exchanged again. This
 // is done in all groups before a rank throws, so that none waits for it, and so that a group hears of failures in those

@@ -174,19 +174,12 @@ void RankGroup::gather(std::string_view mine, std::size_t bytes, const Exchange&
   });
 }
 
-std::string RankGroup::all_letters(char letter, const Exchange& exchange) {
-  gather({&letter, 1}, 1, exchange);
-  return {reinterpret_cast<const char*>(scratch_->all.data()), scratch_->all.size()};
-}
-
 std::vector<std::string> RankGroup::all_texts(std::string_view text, const Exchange& exchange) {
   const auto turn = turn_of(exchange);
   TextHeader mine;
   mine.size = text.size();
   exchange.op.copy(mine.op, sizeof mine.op - 1);
-  gather({reinterpret_cast<const char*>(&mine), sizeof mine}, sizeof mine, exchange);
-  std::vector<TextHeader> headers(at(size_));
-  std::memcpy(headers.data(), scratch_->all.data(), scratch_->all.size());
+  const std::vector<TextHeader> headers = all_values(mine, exchange);
   std::uint64_t longest = 0;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     longest = std::max(longest, headers[rank].size);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -73,8 +75,15 @@ class RankGroup {
 
   // The texts of all ranks, which may differ in length. Throws Error if another rank calls this for another op.
   std::vector<std::string> all_texts(std::string_view text, const Exchange& exchange);
-  // The same for a letter of each rank, in a step.
-  std::string all_letters(char letter, const Exchange& exchange);
+  // The values of all ranks, in a step.
+  template <class T>
+  std::vector<T> all_values(const T& mine, const Exchange& exchange) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    gather({reinterpret_cast<const char*>(&mine), sizeof mine}, sizeof mine, exchange);
+    std::vector<T> all(static_cast<std::size_t>(size_));
+    std::memcpy(all.data(), scratch_->all.data(), scratch_->all.size());
+    return all;
+  }
   // Gives all ranks the bytes of one, part by part.
   void broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange);
 

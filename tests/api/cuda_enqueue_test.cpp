@@ -422,7 +422,7 @@ TEST_F(Enqueue, WhatACapturedFunctionWouldLoseIsAnErrorThatNamesEnqueue) {
          p.write(x_, std::vector<float>{4, 3, 2, 1});
        }},
       {"set_steps", [&](cudaStream_t) { p.set_steps(7); }},
-      {"run", [&](cudaStream_t) { p.time_ops(1); }},
+      {"time_ops", [&](cudaStream_t) { p.time_ops(1); }},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.call);

@@ -26,6 +26,7 @@ TEST(CudaGuards, AuditFindsAFrozenHostValue) {
     FAIL() << "the difference was not reported";
   } catch (const Error& e) {
     EXPECT_EQ(e.op(), "replay audit");
+    EXPECT_NE(e.remedy().find("an op whose CUDA body reads something of the host"), std::string::npos) << e.what();
     EXPECT_NE(e.problem().find("output \"y\" differs between op by op and sunk: element 0 is 12 and 11"),
               std::string::npos)
         << e.problem();

@@ -392,6 +392,7 @@ TEST_F(SeveralDevices, RefusesDevicesThatCannotServe) {
   };
   EXPECT_TRUE(contains(message({cuda(9)}), "CUDA devices"));
   EXPECT_TRUE(contains(message({cuda(0)}), "each once"));
+  for (DeviceId id : {cuda(0), cuda(9)}) EXPECT_TRUE(contains(message({id}), "cuda_several_devices_test.cpp:"));
   EXPECT_TRUE(contains(message({cpu()}), "CUDA devices"));
 }
 

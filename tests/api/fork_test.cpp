@@ -64,5 +64,40 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(w.read().at(0), 5.0) << "the parent goes on";
 }
 
+// A program that the child itself has compiled, over a Variable of the parent's, and what the Error says to do.
+TEST_P(OnDevice, AChildCannotUseAVariableOfTheParentsProgramAndIsToldWhatToDo) {
+  if (GetParam().kind != DeviceKind::cpu) GTEST_SKIP() << "a child of fork() has no CUDA";
+  auto adding = [](const Variable& w) {
+    Graph g;
+    assign(w, g.value(w) + 1.0);
+    return g;
+  };
+  Variable w("w", Tensor({1.0f}));
+  Program p = compile(adding(w));
+  p.run();
+  const Tensor before = w.read();
+#ifndef __SANITIZE_THREAD__
+  for (const bool is_told : {true, false}) {
+    EXPECT_EQ(in_child([&] {
+                const Variable own("w", before);
+                Program mine = compile(adding(is_told ? w : own));
+                try {
+                  mine.run();
+                } catch (const Error& e) {
+                  const std::string text = e.what();
+                  for (const char* part :
+                       {"fork_test.cpp:", "Variable \"w\": a program was run with it in a child of fork()",
+                        "read() it in the parent before fork(), and make another Variable of that value in the child"})
+                    if (text.find(part) == std::string::npos) _exit(3);
+                  throw;
+                }
+                if (own.read().at(0) != 3.0) _exit(4);
+              }),
+              is_told ? 0 : 1);
+  }
+#endif
+  EXPECT_EQ(w.read().at(0), 2.0);
+}
+
 }  // namespace
 }  // namespace graphsink::fork_test

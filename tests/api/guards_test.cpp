@@ -169,6 +169,8 @@ TEST(Guards, AReplayThatDiffersIsAnError) {
     EXPECT_EQ(e.problem(),
               "Variable \"w\" differs between op by op and sunk: element 0 is 2 and 3, in the run that "
               "began at step 1");
+    EXPECT_EQ(e.remedy().find("CUDA"), std::string::npos) << e.what();
+    EXPECT_NE(e.remedy().find("does not compute the same each time"), std::string::npos) << e.what();
   }
 }
 

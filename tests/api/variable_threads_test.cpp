@@ -290,6 +290,7 @@ TEST_P(OnDevice, ABodyCannotReadOrWriteAVariable) {
         EXPECT_NE(e.problem().find(is_write ? "write() was called by the body" : "read() was called by the body"),
                   std::string::npos)
             << e.what();
+        EXPECT_NE(e.problem().find("variable_threads_test.cpp:"), std::string::npos) << e.what();
       }
       EXPECT_EQ(v.read().at(0), 1.0);
     }

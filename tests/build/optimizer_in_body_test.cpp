@@ -332,7 +332,7 @@ TEST(OptimizersInBodies, SayWhatTheyCannot) {
          loop(x, [&] { sgd(g.value(w) * x, {w}); });
          adamw(g.value(w) * x, {w});
        }},
-      {{"after the optimizer"},
+      {{"sgd", "already updated by the optimizer"},
        [&](Graph& g, const Variable& w, const Value& x) {
          adamw(g.value(w) * x, {w});
          loop(x, [&] { sgd(x * x, {w}); });

@@ -459,5 +459,13 @@ TEST_F(SinkCacheRefuses, ACaptureThatAnotherThreadBreaksSaysSo) {
   }
 }
 
+TEST_F(SinkCacheRefuses, NegativeOptions) {
+  const std::string warm = message_of([] { SinkCache({.warm_runs = -1}); });
+  EXPECT_TRUE(contains(warm, "SinkCache: SinkOptions::warm_runs is -1; remedy: give a number of at least 0")) << warm;
+  EXPECT_TRUE(contains(warm, "cuda_sink_refusal_test.cpp")) << warm;
+  const std::string every = message_of([] { SinkCache({.check_every = -1}); });
+  EXPECT_TRUE(contains(every, "SinkOptions::check_every is -1")) << every;
+}
+
 }  // namespace
 }  // namespace graphsink::testing::cuda_sink_refusal_test

@@ -37,7 +37,7 @@ static Builtins builtins;
 
 extern "C" __global__ void emu_set_builtins(const emu::Builtins* builtins) { emu::builtins = *builtins; }
 
-#define GRAPHSINK_EMULATED
+#define GRAPHSINK_EMULATED_KERNELS 1  // for <graphsink/device_functions.h>
 inline void cudaGridDependencySynchronize() { emu::builtins.grid_dependency_synchronize(); }
 
 #define threadIdx (*emu::builtins.thread_index)

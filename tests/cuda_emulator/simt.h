@@ -3,6 +3,8 @@
 // Kernels then run as fibers of one operating-system thread, one block at a time, see simt_engine.h.
 #pragma once
 
+#define GRAPHSINK_EMULATED_KERNELS 1  // for <graphsink/kernel.h>: this file may have kernels
+
 #include <cuda_runtime.h>
 #include <math.h>
 

@@ -72,8 +72,8 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          sum(of(g, f32, {2, 3}), {1, -1});
        }},
-      {"sum", "takes numbers: bool", [](Graph& g) { sum(of(g, boolean, {2})); }},
-      {"sum", "takes numbers: u8", [](Graph& g) { sum(of(g, u8, {2})); }},
+      {"sum", "takes f32, f64, f16, bf16, i32, i64: bool", [](Graph& g) { sum(of(g, boolean, {2})); }},
+      {"sum", "takes f32, f64, f16, bf16, i32, i64: u8", [](Graph& g) { sum(of(g, u8, {2})); }},
       {"add", "takes f32, f64, f16, bf16, i32, i64: u8", [](Graph& g) { add(of(g, u8, {2}), of(g, u8, {2})); }},
       {"matmul", "has no result of bf16: f16",
        [](Graph& g) {
@@ -87,7 +87,7 @@ const std::vector<Refusal>& refusals() {
        [](Graph& g) {
          cross_entropy(of(g, bf16, {3, 2}), of(g, i32, {3}));
        }},
-      {"mean", "takes floats: i32", [](Graph& g) { mean(of(g, i32, {2})); }},
+      {"mean", "takes f32, f64, f16, bf16: i32", [](Graph& g) { mean(of(g, i32, {2})); }},
       {"broadcast_like", "does not broadcast", [](Graph& g) { broadcast_like(of(g, f32, {2}), of(g, f32, {3})); }},
       {"broadcast_like", "does not broadcast",
        [](Graph& g) {

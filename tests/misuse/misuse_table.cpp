@@ -128,6 +128,24 @@ const OpDef view_of_nothing{
 const OpDef nothing_is_view{
     .name = "nothing_is_view", .infer = infer_like_first, .views = kNoSuchOutput, .bodies = {plus_one}};
 // Not larger than an input of one element.
+const OpDef in_place_of_nothing{
+    .name = "in_place_of_nothing", .infer = infer_like_first, .in_place = kNoSuchInput, .bodies = {plus_one}};
+const OpDef nothing_is_in_place{
+    .name = "nothing_is_in_place", .infer = infer_like_first, .in_place = kNoSuchOutput, .bodies = {plus_one}};
+constexpr Alias kNegative[] = {{0, -1}};
+const OpDef negative_in_place{
+    .name = "negative_in_place", .infer = infer_like_first, .in_place = kNegative, .bodies = {plus_one}};
+const OpDef fewer_than_no_tiles{.name = "fewer_than_no_tiles",
+                                .infer = infer_like_first,
+                                .bodies = {Tiles{[](const BodyArgs&) { return std::int64_t{-1}; },
+                                                 [](const CpuArgs&, std::int64_t, std::int64_t) {}}}};
+void run_fewer_than_no_tiles(Mode mode, Where where = Where::current()) {
+  graph().output("y", emit(fewer_than_no_tiles, {Arg(x(), where)})[0]);
+  Program p = compile(graph(), {.target = cpu(), .tuning = {.threads = 2}, .guards = {.share_all = true}});
+  p.write(x(), std::vector<float>{1, 2, 3});
+  p.run(mode);
+  p.sync();
+}
 void infer_squared(InferArgs& a) { a.out(a.in(0).dtype, {a.in(0).shape.size() * a.in(0).shape.size()}); }
 const OpDef squared_view{.name = "squared_view", .infer = infer_squared, .views = kFirst, .bodies = {plus_one}};
 const OpDef wants_attributes{
@@ -480,16 +498,17 @@ std::span<const Row> misuses() {
       Row{"MatmulBatches", "matmul", {"batches do not broadcast"}, [] { matmul(floats(2, 1, 1), floats(3, 1, 1)); }},
       Row{"SumAxis", "sum", {"there is no axis 2: f32[2, 3]"}, [] { sum(floats(2, 3), {2}); }},
       Row{"SumAxisTwice", "sum", {"axis -1 is named twice"}, [] { sum(floats(2, 3), {1, -1}); }},
-      Row{"SumOfBooleans", "sum", {"takes numbers: bool"}, [] { sum(of(boolean, 2)); }},
-      Row{"MeanOfIntegers", "mean", {"takes floats: i32"}, [] { mean(ints(2)); }},
+      Row{"SumOfBooleans", "sum", {"takes f32, f64, f16, bf16, i32, i64: bool[2]"}, [] { sum(of(boolean, 2)); }},
+      Row{"MeanOfIntegers", "mean", {"takes f32, f64, f16, bf16: i32"}, [] { mean(ints(2)); }},
       Row{"MaxOfNothing", "max", {"f32[0]"}, [] { max(floats(0)); }},
       Row{"ArgmaxAxis", "argmax", {"axis 1"}, [] { argmax(floats(3), 1); }},
       Row{"TopKOfTooFew", "top_k", {"f32[3]"}, [] { top_k(floats(3), 4); }},
       Row{"SortAxis", "sort", {"there is no axis 1: f32[3]"}, [] { sort(floats(3), 1); }},
       Row{"SortOfBooleans", "sort", {"takes", "bool[3]"}, [] { sort(of(boolean, 3)); }},
       Row{"ClampBounds", "clamp", {"bounds are 3 and 2"}, [] { clamp(floats(3), 3, 2); }},
+      Row{"ClampBelowNan", "clamp", {"the upper bound is nan", "pass a number"}, [] { clamp(floats(3), 2, std::nan("")); }},
       Row{"ClampBoundOfAnotherDtype", "clamp", {"0.5", "i32"}, [] { clamp(ints(3), 0, 0.5); }},
-      Row{"ClampBetweenNans", "clamp", {"nan"}, [] { clamp(floats(3), std::nan(""), 1); }},
+      Row{"ClampBetweenNans", "clamp", {"the lower bound is nan", "pass a number"}, [] { clamp(floats(3), std::nan(""), 1); }},
       Row{"VarOfIntegers", "var", {"not of floats: i32[2]"}, [] { var(ints(2)); }},
       Row{"VarCorrection", "var", {"correction 3", "elements, 3"}, [] { var(floats(3), {}, {.correction = 3}); }},
       Row{"VarAxis", "var", {"there is no axis 4"}, [] { var(floats(3), {4}); }},
@@ -503,6 +522,10 @@ std::span<const Row> misuses() {
       Row{"ArangeOfFractions", "arange", {"0.5", "i32"}, [] { arange(Graph(), i32, 0, 2, 0.5); }},
       Row{"ArangeBeyondItsDtype", "arange", {"256", "u8"}, [] { arange(Graph(), u8, 250, 257); }},
       Row{"OneHotOfFloats", "one_hot", {"indices are not i32: f32[2]"}, [] { one_hot(floats(2), 3); }},
+      Row{"UniqueBooleans",
+          "unique",
+          {"takes f32, f64, f16, bf16, i32, i64, u8: bool[2, 3]", "u8"},
+          [] { unique(of(boolean, 2, 3)); }},
       Row{"OneHotOfLongs", "one_hot", {"indices are not i32: i64[2]", "clamp"}, [] { one_hot(of(i64, 2), 3); }},
       Row{"OneHotOfNoClasses", "one_hot", {"0 classes"}, [] { one_hot(ints(2), 0); }},
       Row{"TrilOfAVector", "tril", {"needs two axes: f32[3]"}, [] { tril(floats(3)); }},
@@ -1156,6 +1179,19 @@ std::span<const Row> misuses() {
           "apply",
           {"loss_scale", "LossScale::variable"},
           [] { apply(SgdOptions{.gradients = {.loss_scale = LossScale{}}}, {w()}, grad(loss(), {w()})); }},
+      Row{"NoParameters", "sgd", {"there are no parameters", "pass the Variables"}, [] { sgd(loss(), std::vector<Variable>{}); }},
+      Row{"GroupsWithoutParameters",
+          "adamw",
+          {"there are no parameters"},
+          [] { adamw(loss(), std::vector<ParameterGroup>{{}, {}}); }},
+      Row{"ParameterOfTwoOptimizers",
+          "adamw",
+          {"\"w\" is already updated by the optimizer at misuse_table.cpp:", "update it in one place"},
+          [] {
+            const Value first = loss(), second = sum(x() * x() * w());
+            sgd(first, {w()});
+            adamw(second, {w()});
+          }},
       Row{"ParameterTwice", "sgd", {"\"w\"", "given twice"}, [] { sgd(loss(), {w(), w()}); }},
       Row{"ParameterInTwoGroups",
           "adamw",
@@ -1248,6 +1284,27 @@ std::span<const Row> misuses() {
           }},
       Row{"ViewOfAnInputThatIsNotThere", "view_of_nothing", {"input 1"}, [] { emit(view_of_nothing, {x()}); }},
       Row{"ViewThatIsNoOutput", "nothing_is_view", {"output 1"}, [] { emit(nothing_is_view, {x()}); }},
+      Row{"InPlaceOfAnInputThatIsNotThere",
+          "in_place_of_nothing",
+          {"output 0", "input 1, and one of the two does not exist: f32[3]", ".in_place"},
+          [] { emit(in_place_of_nothing, {x()}); }},
+      Row{"InPlaceThatIsNoOutput", "nothing_is_in_place", {"output 1"}, [] { emit(nothing_is_in_place, {x()}); }},
+      Row{"InPlaceOfANegativeInput",
+          "negative_in_place",
+          {"input -1"},
+          [] { emit(negative_in_place, {Eager().tensor({1})}); }},
+      Row{"FewerThanNoTiles",
+          "fewer_than_no_tiles",
+          {"its Tiles::count returned -1", "number of tiles"},
+          [] { run_fewer_than_no_tiles(sink); }},
+      Row{"FewerThanNoTilesOpByOp",
+          "fewer_than_no_tiles",
+          {"its Tiles::count returned -1"},
+          [] { run_fewer_than_no_tiles(interactive_serial); }}.with(ErrorCode::step_failed),
+      Row{"FewerThanNoTilesInAnEager",
+          "fewer_than_no_tiles",
+          {"its Tiles::count returned -1"},
+          [] { Eager::read(emit(fewer_than_no_tiles, {Eager().tensor({1})})[0]); }}.with(ErrorCode::step_failed),
       Row{"OpWithoutInputs", "cpu_plus_one", {"no operand"}, [] { emit(cpu_plus_one, {}); }, Line::none},
       Row{"OpWithTooManyInputs",
           "cpu_plus_one",
@@ -1278,7 +1335,16 @@ std::span<const Row> misuses() {
       Row{"BodyThrows", "refuse_negative", {"negative input"}, [] { run(emit(cpu_refuse_negative, {-x()})[0]); }}.with(ErrorCode::step_failed),
 
       // --- programs: compile and write
-      Row{"NoSuchDevice", "cuda:97", {"remedy"}, [] { compile(graph(), {.target = cuda(97)}); }, Line::none}.with(ErrorCode::unavailable),
+      Row{"NoSuchDevice", "cuda:97", {"remedy"}, [] { compile(graph(), {.target = cuda(97)}); }}.with(ErrorCode::unavailable),
+      Row{"DefaultOnAFurtherDevice",
+          "compile",
+          {"default_placement names one of the further devices"},
+          [] { compile(graph(), {.target = target(), .default_placement = on_device(1)}); }},
+      Row{"TooManyFurtherDevices",
+          "compile",
+          {"9 further devices"},
+          [] { make_plan(graph(), Target::cuda13(), system_ops(), {}, {.further_targets = std::vector<Target>(9, Target::cuda13())}); },
+          Line::none},
       Row{"WriteOtherShape",
           "write(\"x\")",
           {"takes f32[3], was given f32[2]"},
@@ -1460,6 +1526,20 @@ std::span<const Row> misuses() {
       Row{"TensorIndex", "Tensor::at", {"element 1 of f32[1]"}, [] { Tensor({1.0f}).at(1); }},
       Row{"TensorNegativeIndex", "Tensor::at", {"element -1 of f32[1]"}, [] { Tensor({1.0f}).at(-1); }},
       Row{"TensorNegativeDimension", "Shape", {"a dimension is -1"}, [] { Tensor(f32, {-1}); }},
+      Row{"UniformWithoutANumber", "Tensor::uniform", {"the lower bound is nan"}, [] { Tensor::uniform({3}, 1, NAN, 1); }},
+      Row{"UniformOfAllFloats",
+          "Tensor::uniform",
+          {"the upper bound less the lower is inf"},
+          [] { Tensor::uniform({3}, 1, -3e38f, 3e38f); }},
+      Row{"UniformUpsideDown",
+          "Tensor::uniform",
+          {"the lower bound, 2, is above the upper, 1", "change their order"},
+          [] { Tensor::uniform({3}, 1, 2, 1); }},
+      Row{"NormalOfNegativeDeviation",
+          "Tensor::normal",
+          {"the deviation is -1", "at least 0"},
+          [] { Tensor::normal({3}, 1, 0, -1); }},
+      Row{"NormalAroundInfinity", "Tensor::normal", {"the mean is inf"}, [] { Tensor::normal({3}, 1, INFINITY, 1); }},
       Row{"ShapeOfRankNine", "Shape", {"more than 8"}, [] { Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}); }, Line::none},
 
       // --- Eager

@@ -336,6 +336,10 @@ TEST(StopOfRank, NamesWhereItHeld) {
             "the condition of stop_when() held on this rank, and not on rank 0");
 }
 
+TEST(StepOfRank, NamesBoth) {
+  EXPECT_EQ(to_string(StepError::other_step, step_of_rank(3, 15)), "rank 3 is at step 15, and this one is not");
+}
+
 // What the ranks compare has to be known when they do, whoever reads it.
 TEST(Collective, RanksAreToldOfAStopBeforeTheyAgree) {
   for (const OpDef* op : {&exchange_op, &exchange_there_op}) {

@@ -486,6 +486,17 @@ TEST(ProgramFileNames, WhatCannotBeReadAgainIsRefused) {
   EXPECT_HAS(inside, "is under construction");
   EXPECT_HAS(refusal([&] { write_graph(directory / "graph", g, {{}, 0, {{"step", "1"}}}); }), "metadata has \"step\"");
   EXPECT_HAS(refusal([&] { write_graph(directory / "graph", g, {{}, -1}); }), "the step is -1");
+  for (const bool is_feed : {false, true}) {
+    Graph named;
+    const Value y = is_feed ? named.feed("x\xff", f32, {2}) : named.input("x\xff", f32, {2});
+    named.output("y", relu(y));
+    EXPECT_HAS(refusal([&] { write_graph(directory / "graph", named); }),
+               "the name of an input, \"x\\xff\", is not UTF-8; remedy: give names in UTF-8");
+  }
+  Graph named;
+  named.output("y\xff", relu(named.input("x", f32, {2})));
+  EXPECT_HAS(refusal([&] { write_graph(directory / "graph", named); }),
+             "the name of an output or a record, \"y\\xff\", is not UTF-8");
   const auto thrower = [&]() -> Value { throw std::runtime_error("no"); };
   EXPECT_THROW((void)if_(greater(sum(x), 0.0), thrower, thrower), std::runtime_error);
   EXPECT_HAS(refusal([&] { write_graph(directory / "graph", g); }), "was left by an exception");

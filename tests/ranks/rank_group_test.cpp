@@ -65,7 +65,7 @@ TEST(RankGroup, TextsOfAllRanksCome) {
   RankGroup group(std::make_unique<FakeBackend>(seen), 1);
   EXPECT_EQ(group.all_texts("abc", {"barrier", Where()}), (std::vector<std::string>{"abc", "abc"}));
   EXPECT_EQ(group.all_texts("", {"barrier", Where()}), (std::vector<std::string>{"", ""}));
-  EXPECT_EQ(group.all_letters('f', {"barrier", Where()}), "ff");
+  EXPECT_EQ(group.all_values(7, {"barrier", Where()}), (std::vector<int>{7, 7}));
 }
 
 TEST(RankGroup, ARankThatDoesNotComeEndsAllExchanges) {
@@ -98,10 +98,10 @@ TEST(RankGroup, TheWordsOfTheOthersTellWhereTheyWait) {
 TEST(RankGroup, AFailingExchangeEndsAllExchanges) {
   Seen seen{.ends = Ends::throws};
   RankGroup group(std::make_unique<FakeBackend>(seen), 1);
-  EXPECT_EQ(problem_of([&] { group.all_letters('f', {"agree", Where()}); }), "the wire is cut");
+  EXPECT_EQ(problem_of([&] { (void)group.all_values('f', {"agree", Where()}); }), "the wire is cut");
   EXPECT_TRUE(seen.was_given_up);
   seen.ends = Ends::yes;
-  EXPECT_EQ(problem_of([&] { group.all_letters('f', {"agree", Where()}); }), "the wire is cut");
+  EXPECT_EQ(problem_of([&] { (void)group.all_values('f', {"agree", Where()}); }), "the wire is cut");
 }
 
 TEST(RankGroup, TheStepOfOneProgramExcludesWhatIsOutside) {

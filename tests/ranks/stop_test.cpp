@@ -93,6 +93,29 @@ TEST_P(Stop, AllRanksMayAgreeBetweenLaunches) {
   EXPECT_TRUE(ranks() == 1 || result.steps_per_launch == 16) << result.steps_per_launch;
 }
 
+// A rank whose checkpoint was not given to the others.
+TEST_P(Stop, RanksAtDifferentStepsFailTheStepOnAll) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank has no others";
+  Training training;
+  Program program = compile(training.graph(true));
+  if (me() == bad()) program.set_steps(7);
+  program.write(training.x, std::vector<float>(kBatch));
+  const int other = me() == bad() ? 0 : bad();
+  const std::string expected = "rank " + std::to_string(other) + " is at step " + (other == 0 ? "0" : "7");
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string problem = problem_of([&] {
+      program.run(sink, {.steps = 2});
+      program.sync();
+    });
+    EXPECT_TRUE(has(problem, expected)) << problem;
+  }
+  EXPECT_EQ(training.counted(), 0) << "nothing was committed";
+  program.set_steps(7);
+  program.run();
+  EXPECT_EQ(program.steps(), 8);
+  world().barrier();
+}
+
 std::string expected_problem() {
   return me() == bad() ? "the condition of stop_when() held on this rank, and not on rank 0, in step 15"
                        : "the condition of stop_when() held on rank " + std::to_string(bad()) +

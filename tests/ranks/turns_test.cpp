@@ -130,6 +130,34 @@ TEST_P(Turns, StepsOfSeveralProgramsKeepTheOrderOfTheirRuns) {
 }
 
 // A plan is compared by the ranks when steps of another one are under way.
+// Their bytes meet, as many of both, and nothing of it is committed.
+TEST_P(Turns, ProgramsInAnotherOrderOnOneRankFailTheirSteps) {
+  if (world().size() == 1) GTEST_SKIP() << "one rank has no others";
+  if (GetParam().nccl) GTEST_SKIP() << "where values move between GPUs, programs are not told apart";
+  const Variable sum("sum", Tensor::scalar(0.0f));
+  Graph of_floats, of_integers;
+  const Value total = all_reduce(of_floats.value(sum), world());
+  of_floats.assign(sum, add(total, 1.0));
+  of_integers.output("y", all_reduce(of_integers.constant(Tensor::full(i32, {}, 1)), world()));
+  Program floats = compile(of_floats), integers = compile(of_integers);
+  for (Program* program : {&floats, &integers}) {
+    program->run();
+    program->sync();
+  }
+  const bool is_other = world().rank() == world().size() - 1;
+  for (Program* program : {is_other ? &integers : &floats, is_other ? &floats : &integers}) {
+    const std::string problem = problem_of([&] {
+      program->run();
+      program->sync();
+    });
+    EXPECT_TRUE(has(problem, "runs another program, or one of other sizes")) << problem;
+  }
+  EXPECT_EQ(sum.read().at(0), 1.0);
+  floats.run();
+  EXPECT_EQ(sum.read().at(0), world().size() + 1.0);
+  world().barrier();
+}
+
 TEST_P(Turns, PlansAreComparedInTheirTurn) {
   if (world().size() == 1) return;
   Summing a = summing(1, true);

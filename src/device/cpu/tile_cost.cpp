@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/count_tiles.h"
+
 namespace graphsink {
 namespace {
 
@@ -11,7 +13,8 @@ constexpr double kByte = 1.0 / 20, kFlop = 1.0 / 60;
 }  // namespace
 
 std::int64_t tiles_of(const BoundNode& node) {
-  return node.op->bodies.cpu().tiles.count ? node.op->bodies.cpu().tiles.count(BodyArgs(node)) : 1;
+  const Tiles& tiles = node.op->bodies.cpu().tiles;
+  return tiles.count ? count_tiles(tiles, BodyArgs(node)) : 1;
 }
 
 double cost_of(const BoundNode& node) {

@@ -72,12 +72,13 @@ void UsedVariables::use_memory(const Variable& variable, std::shared_ptr<void> m
   VariableData& data = *variable.data();
   std::lock_guard lock(data.lock);
   if (auto home = std::static_pointer_cast<DeviceVariable>(data.storage)) {
+    home->require_parent("it was given memory", where);
     if (home->address() == memory.get()) return home->keep(memory);
     throw Error("bind_memory", where, "the Variable \"" + variable.name() + "\" has memory on a device already",
                 "call bind_memory() before any program that uses it is bound or run");
   }
   const int device = home_device(variable, session_.device().target());
-  data.storage = std::make_shared<DeviceVariable>(transfer(device), variable.type(), std::move(memory));
+  data.storage = std::make_shared<DeviceVariable>(data.name, transfer(device), variable.type(), std::move(memory));
 }
 
 void UsedVariables::enter_run(std::optional<RunGate::Inside>& inside) {

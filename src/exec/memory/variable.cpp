@@ -25,13 +25,30 @@ class Held {
 
 }  // namespace
 
-DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value)
-    : transfer_(std::move(transfer)), type_(value.type()), memory_(transfer_->allocate(type_.bytes())) {
+DeviceVariable::DeviceVariable(std::string name, std::shared_ptr<Transfer> transfer, const Tensor& value)
+    : name_(std::move(name)),
+      transfer_(std::move(transfer)),
+      type_(value.type()),
+      memory_(transfer_->allocate(type_.bytes())) {
   write(value);
 }
 
-DeviceVariable::DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, Memory memory)
-    : transfer_(std::move(transfer)), type_(type), memory_(std::move(memory)), is_callers_(true) {}
+DeviceVariable::DeviceVariable(std::string name, std::shared_ptr<Transfer> transfer, const TensorType& type,
+                               Memory memory)
+    : name_(std::move(name)),
+      transfer_(std::move(transfer)),
+      type_(type),
+      memory_(std::move(memory)),
+      is_callers_(true) {}
+
+void DeviceVariable::require_parent(const char* event, const Where& where) const {
+  if (!fork_mark_.is_in_child()) return;
+  throw Error("Variable \"" + name_ + "\"", where,
+              std::string(event) +
+                  " in a child of fork(), and its elements are with a program of the parent, whose "
+                  "threads the child does not have",
+              "read() it in the parent before fork(), and make another Variable of that value in the child");
+}
 
 void DeviceVariable::add_user(const std::shared_ptr<RunGate>& gate) {
   std::lock_guard lock(mutex_);
@@ -63,7 +80,7 @@ void DeviceVariable::wait_for_user() {
 }
 
 Tensor DeviceVariable::read() {
-  fork_mark_.require_parent("Variable::read", Where());
+  require_parent("read() was called", Where());
   Tensor tensor(type_);
   const Held users(users_);
   require_whole();  // checked only now that no commit can break off
@@ -73,7 +90,7 @@ Tensor DeviceVariable::read() {
 }
 
 void DeviceVariable::write(const Tensor& tensor) {
-  fork_mark_.require_parent("Variable::write", Where());
+  require_parent("write() was called", Where());
   touch_users();
   const Held users(users_);
   ++version_;
@@ -91,7 +108,7 @@ void DeviceVariable::write(const Tensor& tensor) {
 
 void DeviceVariable::take(DeviceQueue& device, const std::shared_ptr<Stream>& stream, const RunGate& gate) {
   if (last_user_ == stream) return;
-  fork_mark_.require_parent("run", Where());
+  require_parent("a program was run with it", Where());
   if (users_.size() > 1 && InBody::here()) {
     throw Error("run", Where(),
                 "was called by the body of an op, and other programs use Variables of this program, too",
@@ -115,8 +132,9 @@ std::shared_ptr<DeviceVariable> home_of(const Variable& variable, const std::sha
                                         const std::shared_ptr<RunGate>& gate, const Where& where) {
   VariableData& data = *variable.data();
   std::lock_guard lock(data.lock);
-  if (!data.storage) data.storage = std::make_shared<DeviceVariable>(transfer, data.value);
+  if (!data.storage) data.storage = std::make_shared<DeviceVariable>(data.name, transfer, data.value);
   auto home = std::static_pointer_cast<DeviceVariable>(data.storage);
+  home->require_parent("a program was run with it", where);
   DeviceId here = transfer->device().target().id;
   if (home->device_id() != here) {
     throw Error("Variable \"" + data.name + "\"", where,

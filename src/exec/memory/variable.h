@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/fork_mark.h"
@@ -17,15 +18,18 @@ namespace graphsink {
 // require_whole().
 class DeviceVariable : public VariableStorage {
  public:
-  DeviceVariable(std::shared_ptr<Transfer> transfer, const Tensor& value);
+  DeviceVariable(std::string name, std::shared_ptr<Transfer> transfer, const Tensor& value);
   // In memory of the caller's, which holds its value.
-  DeviceVariable(std::shared_ptr<Transfer> transfer, const TensorType& type, Memory memory);
+  DeviceVariable(std::string name, std::shared_ptr<Transfer> transfer, const TensorType& type, Memory memory);
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
 
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
+  // Throws Error in a child of the process that made it, where nothing can be done with it. `event`: what was tried, as
+  // "read() was called".
+  void require_parent(const char* event, const Where& where) const;
   bool is_callers() const { return is_callers_; }  // the memory
   // The caller has said once more that it is there: its owner, if it has one, now stands for the one of before, which
   // `memory` then holds, to be dropped without the lock.
@@ -54,6 +58,7 @@ class DeviceVariable : public VariableStorage {
   void touch_users(const RunGate* except = nullptr) const;
   void wait_for_user();
 
+  const std::string name_;  // name of the Variable
   ForkMark fork_mark_;
   std::shared_ptr<Transfer> transfer_;
   TensorType type_;

@@ -158,8 +158,11 @@ void ReplayAudit::run(ShapeEntry& entry, Mode mode, std::int64_t first, std::int
         "replay audit", where,
         name + " differs between op by op and sunk: " + difference + ", in the run that began at step " +
             std::to_string(block.step),
-        "look for an op whose CUDA body reads something of the host that changes: a captured graph keeps its first "
-        "value; make it an input or a Variable");
+        session_.device().target().separate_memory
+            ? "look for an op whose CUDA body reads something of the host that changes: a captured graph keeps its "
+              "first value; make it an input or a Variable"
+            : "look for an op whose body does not compute the same each time, as one that reads a static variable, a "
+              "clock, or its own output before it is written; make what it reads an input or a Variable");
   }
 }
 

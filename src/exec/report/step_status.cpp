@@ -20,6 +20,7 @@ const char* remedy_of(StepError error) {
   if (error == StepError::size) return kRoomRemedy;
   if (error == StepError::other_rank) return kRankRemedy;
   if (error == StepError::other_stop) return kStopOfRankRemedy;
+  if (error == StepError::other_step) return kStepOfRankRemedy;
   return kRemedy;
 }
 
@@ -139,7 +140,7 @@ StepStatus::Failure* StepStatus::find(const Where& where) {
                         ", in step " + std::to_string(std::atomic_ref(told.error_step).load());
   const ErrorCode code = thrown ? thrown->code() : ErrorCode::step_failed;
   std::string remedy(thrown ? thrown->remedy() : std::string_view(remedy_of(error)));
-  if (thrown || error == StepError::other_stop) remedy += "; the step committed nothing";
+  if (thrown || error == StepError::other_stop || error == StepError::other_step) remedy += "; the step committed nothing";
   if (error == StepError::stopped) {
     const NamedValue& stop = graph_.stops.at(static_cast<std::size_t>(std::atomic_ref(told.error_index).load()));
     return &failure_.emplace(Error("stop_when", stop.where, problem, kStopRemedy, ErrorCode::stopped));
