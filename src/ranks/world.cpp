@@ -25,7 +25,7 @@ void expect_patience(const char* call, double patience_s, const Where& where) {
 }
 
 // All ranks make as many, so that a world has one number on all of them. A start that failed has none.
-std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, double patience_s) {
+[[maybe_unused]] std::shared_ptr<RankGroup> world_group(std::unique_ptr<RankBackend> backend, double patience_s) {
   static std::atomic<int> worlds = 0;
   return std::make_shared<RankGroup>(std::move(backend), patience_s, GroupOrigin{nullptr, worlds++});
 }
