@@ -25,9 +25,8 @@ constexpr const char* kOtherPort =
     "give RANK 0 to one process alone, on the machine that MASTER_ADDR names, and another port by GRAPHSINK_PORT if "
     "another program uses this one";
 constexpr const char* kOtherJob =
-    "give each job a MASTER_PORT of its own, or a GRAPHSINK_PORT, equal for all its ranks; where these processes are "
-    "one "
-    "job after all, unset the variable";
+    "give each job a MASTER_PORT of its own, or a GRAPHSINK_PORT, equal for all its ranks; if this is one job after "
+    "all, unset the variable";
 
 // The first word of all that is said before the mesh is there.
 std::string greeting() {
