@@ -1,7 +1,6 @@
 #include "train/saver.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "base/absolute_path.h"
 #include "base/number_text.h"
+#include "graphsink/loader.h"
 
 namespace graphsink {
 namespace {
@@ -45,16 +45,10 @@ std::optional<double> number_in(const Checkpoint& checkpoint, const std::string&
               "remove the file, or choose another SaveOptions::folder", ErrorCode::io);
 }
 
-// Tells the samples of a batch from those of another order, as hexadecimal digits: FNV-1a of their numbers.
+// Tells the samples of a batch from those of another order.
 std::string mark_of(const SampleOrder& order, const LoaderPosition& position) {
-  std::uint64_t mark = 0xcbf29ce484222325;
-  for (std::int64_t sample : order.batch(position.epoch, position.batch).samples) {
-    for (int shift = 0; shift < 64; shift += 8)
-      mark = (mark ^ (static_cast<std::uint64_t>(sample) >> shift & 0xff)) * 0x100000001b3;
-  }
-  std::array<char, 16> digits{};
-  const auto [end, code] = std::to_chars(digits.data(), digits.data() + digits.size(), mark, 16);
-  return {digits.data(), end};
+  const std::vector<std::int64_t> samples = order.batch(position.epoch, position.batch).samples;
+  return checksum(samples.data(), samples.size() * sizeof samples[0]);
 }
 
 // Names in the metadata that belong to a training.
