@@ -137,6 +137,7 @@ class Loader {
   LoaderReport report(Where where = Where::current()) const;
 
  private:
+  friend class LoaderAccess;
   class Impl;
   Impl& impl(const Where& where) const;  // throws Error for a Loader that was moved from
   struct Close {

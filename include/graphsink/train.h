@@ -42,8 +42,9 @@ struct Metric {
 
 // Runs a program for one epoch of its loader, from the first batch on, and returns the metrics of its records. They are
 // computed in double, in the order of the steps, so that they do not depend on the steps of a launch. The program may
-// share Variables with one that is trained. Throws Error for a record that is no scalar, for two metrics of one name,
-// and what Loader::next() and Program::records() throw.
+// share Variables with one that is trained. Other threads may call neither the program nor the loader meanwhile. Throws
+// Error for a record that is no scalar, for two metrics of one name, and what Loader::next() and Program::records()
+// throw.
 Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metrics, Mode mode = sink,
                  Where where = Where::current());
 
@@ -189,13 +190,13 @@ struct TrainResult {
 // The same steps see the same batches whatever the options say, so that a training that goes on from a file ends with
 // the bits of one that was never interrupted. It is built on public calls: next(), run(), records(), snapshot().
 //
-// Values of TrainOptions::records that steps before have left unread are dropped, by evaluate() too. While it runs,
-// nobody else gives steps to the program.
+// Values of TrainOptions::records that steps before have left unread are dropped, by evaluate() too.
 //
-// Used by the thread that uses the program. Throws Error for options that do not fit; if a step fails, for example
-// because a number is not finite: with the loader at the batch of that step; and what the loader, the functions of the
-// options and the last write of a file throw. Before, all that was committed is saved, if it can be. A file that cannot
-// be written earlier is logged, and the training goes on.
+// Used by the thread that uses the program: until it returns, calls of the program and of the loader on other threads
+// throw Error. Functions of the options may make them, but give no steps to the program. Throws Error for options that
+// do not fit; if a step fails, for example because a number is not finite: with the loader at the batch of that step;
+// and what the loader, the functions of the options and the last write of a file throw. Before, all that was committed
+// is saved, if it can be. A file that cannot be written earlier is logged, and the training goes on.
 TrainResult train(Program& program, Loader& loader, const TrainOptions& options = {}, Where where = Where::current());
 
 }  // namespace graphsink

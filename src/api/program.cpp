@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "api/plan_of.h"
+#include "api/program_access.h"
 #include "api/program_impl.h"
 #include "base/at_line.h"
 #include "base/left_behind.h"
@@ -65,6 +66,13 @@ Program::Call Program::impl_without_wait(const Where& where) const {
   // A call that a body of its own ops makes is a part of the one that waits for the body.
   return impl_->is_in_body() ? Call(*impl_) : Call(*impl_, impl_->one_thread(), "Program", where);
 }
+
+OneThread::Call ProgramAccess::hold(const Program& program, const Where& where) {
+  (void)program.impl(where);  // throws Error unless there may be a call
+  if (program.impl_->is_in_body()) return OneThread::Call();
+  return OneThread::Call(program.impl_->one_thread(), "Program", where);
+}
+void ProgramAccess::set_step_clock(Program& program, StepClock ns) { program.impl_->set_step_clock(std::move(ns)); }
 
 const Plan& plan_of(const Program& program) { return program.impl(Where::current())->plan(); }
 PlanSummary Program::plan(Where where) const {

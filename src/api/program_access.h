@@ -1,16 +1,21 @@
-// For the tests of this library: the clock of the mode `automatic`.
+// Calls of a Program for other layers of this library and for its tests.
 #pragma once
 
-#include <utility>
-
-#include "api/program_impl.h"
+#include "base/one_thread.h"
+#include "exec/choose/measured_runs.h"
+#include "graphsink/program.h"
 
 namespace graphsink {
 
 class ProgramAccess {
  public:
-  // From now on `ns(side)` is what each step took that automatic measures, and issuing takes no time.
-  static void set_step_clock(Program& program, StepClock ns) { program.impl_->set_step_clock(std::move(ns)); }
+  // For functions that call the program several times: until what this returns is gone, other threads are refused, also
+  // between two calls. Throws Error while another thread is in a call of the program.
+  static OneThread::Call hold(const Program& program, const Where& where);
+
+  // For the tests, the clock of the mode `automatic`: from now on `ns(side)` is what each step took that it measures,
+  // and issuing takes no time.
+  static void set_step_clock(Program& program, StepClock ns);
 };
 
 }  // namespace graphsink

@@ -4,6 +4,7 @@
 #include <limits>
 #include <system_error>
 
+#include "api/program_access.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "checkpoint/safetensors.h"
@@ -137,6 +138,7 @@ Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoi
 }
 
 Checkpoint snapshot(Program& program, Where where) {
+  const OneThread::Call of_program = ProgramAccess::hold(program, where);
   program.sync(where);
   Checkpoint checkpoint = snapshot(program.variables(), where);
   checkpoint.metadata[kStep] = std::to_string(program.steps());
@@ -144,6 +146,7 @@ Checkpoint snapshot(Program& program, Where where) {
 }
 
 Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOptions& options, Where where) {
+  const OneThread::Call of_program = ProgramAccess::hold(program, where);
   std::int64_t step = options.without_step ? 0 : checkpoint.number(kStep, where);
   if (step > std::numeric_limits<std::int32_t>::max()) {
     throw Error(name_of(checkpoint), where, "metadata \"step\": " + std::to_string(step) + " is not below 2^31",

@@ -7,6 +7,7 @@
 
 #include "base/number_text.h"
 #include "train/launches.h"
+#include "train/loader_access.h"
 
 namespace graphsink {
 namespace data_loading {
@@ -192,6 +193,9 @@ LoaderReport Loader::report(Where where) const { return impl(where).launches().r
 Loader::Impl& Loader::impl(const Where& where) const {
   if (!impl_) throw Error("Loader", where, "a moved-from Loader", "use the Loader that it was moved to");
   return *impl_;
+}
+OneThread::Call LoaderAccess::hold(const Loader& loader, const Where& where) {
+  return loader.impl(where).launches().hold(where);
 }
 
 double idle_share(const LoaderReport& report) {

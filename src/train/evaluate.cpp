@@ -2,7 +2,9 @@
 #include <string>
 #include <vector>
 
+#include "api/program_access.h"
 #include "graphsink/train.h"
+#include "train/loader_access.h"
 
 namespace graphsink {
 namespace {
@@ -64,6 +66,7 @@ void add(Sum& sum, const Metric& metric, RecordedValues& values) {
 }  // namespace
 
 Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metrics, Mode mode, Where where) {
+  const OneThread::Call of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
   if (!loader.feeds(program, where))
     throw Error("evaluate", where, "the loader feeds another program", "pass the loader that was made for this one");
   Metrics result;

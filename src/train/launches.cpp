@@ -53,7 +53,7 @@ void Launches::require(bool holds, const std::string& problem, const std::string
 
 std::int64_t Launches::next(std::int64_t most, const Where& where) {
   require_parent("next", where);
-  const OneThread::Call call(one_thread_, loader_, where);
+  const OneThread::Call call = hold(where);
   if (most < 1)
     throw Error(std::string(loader_) + "::next", where, "at most " + std::to_string(most) + " steps", "ask for a step");
   if (std::exchange(epoch_ended_, false)) return 0;
@@ -86,7 +86,7 @@ std::exception_ptr Launches::take_error(Launch& launch) {
 }
 
 void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
-  const OneThread::Call call(one_thread_, loader_, where);
+  const OneThread::Call call = hold(where);
   require(steps >= 1, "steps_per_launch is " + std::to_string(steps), "give at least one step to a launch", where);
   if (std::exchange(steps_per_launch_, steps) == steps || launches_.empty()) return;
   const bool epoch_ended = epoch_ended_;
@@ -96,7 +96,7 @@ void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
 
 void Launches::seek(const LoaderPosition& position, const Where& where) {
   require_parent("seek", where);
-  const OneThread::Call call(one_thread_, loader_, where);
+  const OneThread::Call call = hold(where);
   if (position.epoch < 0 || position.batch < 0 || position.batch >= order_.batches()) {
     throw Error(std::string(loader_) + "::seek", where,
                 "there is no batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch),
@@ -106,13 +106,13 @@ void Launches::seek(const LoaderPosition& position, const Where& where) {
 }
 
 LoaderPosition Launches::position(const Where& where) const {
-  const OneThread::Call call(one_thread_, loader_, where);
+  const OneThread::Call call = hold(where);
   return position_;
 }
 
 LoaderReport Launches::report(const Where& where) const {
   require_parent("report", where);
-  const OneThread::Call call(one_thread_, loader_, where);
+  const OneThread::Call call = hold(where);
   const std::lock_guard lock(mutex_);
   LoaderReport report = report_;
   report.read_seconds = seconds_.read;

@@ -61,6 +61,8 @@ class Launches {
   LoaderPosition position(const Where& where) const;
   void seek(const LoaderPosition& position, const Where& where);
   LoaderReport report(const Where& where) const;
+  // A call of the loader, for as long as it lives. Throws Error while another thread is in one.
+  OneThread::Call hold(const Where& where) const { return {one_thread_, loader_, where}; }
 
   // The memory of the launch that next() returns next, if all of that is made and none of it failed; else null.
   LaunchMemory* made_ahead();

@@ -6,9 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "api/program_access.h"
 #include "base/log.h"
 #include "base/number_text.h"
 #include "train/interrupt.h"
+#include "train/loader_access.h"
 #include "train/saver.h"
 #include "train/steps_per_launch.h"
 #include "train/train_log.h"
@@ -447,6 +449,7 @@ std::string to_string(TrainEnd end) {
 
 TrainResult train(Program& program, Loader& loader, const TrainOptions& options, Where where) {
   check(options, where);
+  const OneThread::Call of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
   return Training(program, loader, options, where).run();
 }
 

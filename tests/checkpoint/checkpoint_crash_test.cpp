@@ -149,7 +149,7 @@ std::ptrdiff_t files_in(const TemporaryDirectory& directory) {
 }
 
 enum class Old { none, file, shards };
-struct ShardedCrash : testing::TestWithParam<std::tuple<Old, Moment>> {
+struct ShardedCrash : ::testing::TestWithParam<std::tuple<Old, Moment>> {
   const Old old = std::get<0>(GetParam());
   const Moment when = std::get<1>(GetParam());
 
@@ -249,7 +249,7 @@ TEST_P(ShardedCrash, AnIndexThatCannotBeReadForAMomentLosesNothing) {
   EXPECT_EQ(files_in(directory), old == Old::shards ? 4 : before);
 }
 
-struct LockedDirectory : testing::Test {
+struct LockedDirectory : ::testing::Test {
   TemporaryDirectory directory;
   const std::filesystem::path path = directory / "checkpoint";
   int lock = ::open(directory.path().c_str(), O_RDONLY | O_DIRECTORY);

@@ -4,12 +4,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <optional>
+#include <thread>
 
 #include "graphsink/graphsink.h"
+#include "messages.h"
 #include "temporary_directory.h"
+#include "test_ops.h"
 
 namespace graphsink::checkpoint_test {
 namespace {
@@ -328,6 +334,59 @@ TEST(Restore, ReplacesTheStateBehindAFailedStep) {
   p.sync();
   EXPECT_EQ(sum.w.read().at(0), 7.0);
   EXPECT_EQ(p.steps(), 2);
+}
+
+TEST(Restore, HoldsTheProgram) {
+  Sum sum;
+  Program p = compile(sum.graph);
+  const Checkpoint begin = snapshot(p);
+  sum.run(p, std::numeric_limits<float>::infinity());
+  std::string refused;
+  restore(p, begin, {.log = [&](LogLevel, std::string_view) {
+            std::thread([&] { refused = testing::message_of([&] { (void)p.steps(); }); }).join();
+          }});
+  EXPECT_TRUE(testing::contains(refused, "Program: another thread is in a call of it")) << refused;
+}
+
+// Calls the function, and passes on its input.
+struct CallAttrs {
+  std::function<void()> call;
+};
+const OpDef call_op{.name = "call", .infer = testing::infer_like_first, .bodies = {[](const CpuArgs& a) {
+                                                                          a.attrs<CallAttrs>().call();
+                                                                          *a.out<float>(0) = *a.in<float>(0);
+                                                                        }}};
+
+// It waits for another program, which has the Variable, and sees meanwhile that nobody may give steps to this one.
+TEST(Snapshot, HoldsTheProgram) {
+  const Variable w("w", Tensor::scalar(1.0f));
+  Graph one, other;
+  assign(w, one.value(w) * 3.0f);
+  Program p = compile(one);
+  std::atomic<bool> has_begun = false;
+  std::string refused;
+  const auto see = [&] {
+    has_begun = true;
+    const auto begun = std::chrono::steady_clock::now();
+    for (int in_a_row = 0; in_a_row < 1000;) {
+      refused = testing::message_of([&] { (void)p.steps(); });
+      in_a_row = testing::contains(refused, "Program: another thread is in a call of it") ? in_a_row + 1 : 0;
+      if (std::chrono::steady_clock::now() - begun > std::chrono::seconds(60)) return;
+      std::this_thread::yield();
+    }
+  };
+  assign(w, emit(call_op, {other.value(w)}, CallAttrs{see})[0] + 1.0f);
+  Program q = compile(other);
+  std::thread running([&] { q.run(), q.sync(); });
+  while (!has_begun) std::this_thread::yield();
+  std::optional<Checkpoint> copy;
+  while (!copy) {
+    (void)testing::message_of([&] { copy = snapshot(p); });  // the other thread may be in its call
+  }
+  EXPECT_EQ(copy->tensors.at("w").at(0), 2.0);
+  running.join();
+  EXPECT_TRUE(testing::contains(refused, "another thread"))
+      << "for a minute, not a thousand times in a row: " << refused;
 }
 
 TEST(Restore, OfVariablesAloneWarnsThatTheStepStays) {

@@ -24,7 +24,7 @@ std::string repeated(const std::string& text, int count) {
 }
 
 // A folder with the shards "first" of the tensors a and b, and "second" of c.
-struct HostileIndex : testing::Test {
+struct HostileIndex : ::testing::Test {
   TemporaryDirectory directory;
   const fs::path index = directory / "index";
 

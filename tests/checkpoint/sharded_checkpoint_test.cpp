@@ -63,7 +63,7 @@ Checkpoint checkpoint_of(int value) {
 constexpr CheckpointOptions kThree{.most_bytes_per_file = 60};  // a, b, then c, which is larger, with d; e is alone
 constexpr CheckpointOptions kFour{.most_bytes_per_file = 40};
 
-struct ShardedCheckpoint : testing::Test {
+struct ShardedCheckpoint : ::testing::Test {
   TemporaryDirectory directory;
   const fs::path path = directory / "model.index.json";
 

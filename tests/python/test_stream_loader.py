@@ -390,7 +390,8 @@ def test_one_thread_uses_it_at_a_time():
             return super().__getitem__(i)
 
     source = gs.function_source(100, {"x": (gs.f32, (4,)), "y": (gs.i32, ())}, Slow().__getitem__)
-    loader = gs.StreamLoader(Stream().number, source, ORDER)
+    stream = Stream()
+    loader = gs.StreamLoader(stream.number, source, ORDER)
 
     def other():
         begun.wait(60)
@@ -428,7 +429,8 @@ def test_a_worker_cannot_call_its_loader(call):
                 is_done.set()
             return super().__getitem__(i)
 
-    loader = gs.StreamLoader(Stream().number, Calling(), gs.sample_order(100, batch=BATCH, is_shuffled=False))
+    stream = Stream()
+    loader = gs.StreamLoader(stream.number, Calling(), gs.sample_order(100, batch=BATCH, is_shuffled=False))
     assert loader.next() == BATCH
     returned.set()
     assert is_done.wait(60) and problems == ["its own source or `prepare` has called it"]

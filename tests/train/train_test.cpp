@@ -14,6 +14,7 @@
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "graphsink/graphsink.h"
 #include "messages.h"
@@ -353,6 +354,45 @@ TEST_P(OnDevice, AFunctionOrAnInterruptEndsATraining) {
   struct sigaction after = {};
   sigaction(SIGINT, nullptr, &after);
   EXPECT_EQ(after.sa_handler, SIG_DFL) << "the process is as it was";
+}
+
+// What threads of others meet while train() or evaluate() is under way on this one, but in no call of the objects.
+std::string refused_to_others(Program& program, const Loader& loader) {
+  std::string texts;
+  std::thread([&] {
+    texts = message_of([&] { (void)program.steps(); }) + "; " + message_of([&] { (void)loader.position(); });
+  }).join();
+  return texts;
+}
+
+void expect_refusal(const std::string& texts) {
+  EXPECT_TRUE(contains(texts, "Program: another thread is in a call of it")) << texts;
+  EXPECT_TRUE(contains(texts, "Loader: another thread is in a call of it")) << texts;
+}
+
+TEST_P(OnDevice, ATrainingHoldsItsProgramAndItsLoader) {
+  Fit fit;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}});
+  TrainOptions options = quiet({.steps = 4});
+  std::string refused;
+  options.should_stop = [&] { return refused = refused_to_others(p, loader), false; };
+  EXPECT_EQ(train(p, loader, options).steps, 4);
+  expect_refusal(refused);
+  EXPECT_FALSE(contains(refused_to_others(p, loader), "another thread")) << "another thread may take over";
+}
+
+TEST_P(OnDevice, AnEvaluationHoldsItsProgramAndItsLoader) {
+  Fit fit;
+  Program p = compile(fit.g);
+  const Loader* read = nullptr;
+  std::string refused;
+  const auto source = numbers([&](std::int64_t) { refused = refused_to_others(p, *read); });
+  Loader loader(p, source, order(), {{"x", fit.x}}, {.workers = 0});
+  read = &loader;
+  EXPECT_EQ(evaluate(p, loader, std::vector<Metric>{{.record = "loss"}}).size(), 1u);
+  expect_refusal(refused);
+  EXPECT_FALSE(contains(refused_to_others(p, loader), "another thread")) << "another thread may take over";
 }
 
 // Who has SIGINT ignored, or handles it, keeps it.
