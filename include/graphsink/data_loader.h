@@ -39,8 +39,8 @@ struct LoaderOptions {
   int workers = 1;
   // Launches that workers prepare ahead of the one that next() returns, at least 1. Each takes memory for its batches.
   int ahead = 2;
-  // Results do not depend on it. Loader refuses `shrink` where ranks of nccl_world() run several steps in a launch
-  // (PlanSummary::unrolled_steps): each would shrink other launches, and they have to launch alike.
+  // Results do not depend on it. Loader refuses `shrink` where ranks exchange values: each would shrink other
+  // launches, and they have to launch alike, because what is called between launches may wait for the other ranks.
   WhenStarved when_starved = WhenStarved::wait;
   // None: the bytes of each field go to the feed of the same number as they are, straight into the memory from which
   // the device reads.
@@ -50,8 +50,9 @@ struct LoaderOptions {
   // A feed of f32 or booleans of shape [batch], which tells for each sample of a batch whether it is one in its turn,
   // 1, or padding, 0: see Batch::real.
   std::optional<Value> mask{};
-  // A function that next() calls on its thread, about every 50 ms, while it waits for samples or reads them. An
-  // exception of it ends next() and skips nothing: the next call waits for the same batches. For time-outs and signals.
+  // A function that next() calls on its thread, about every 50 ms, while it waits for samples, or between two that it
+  // reads. An exception of it ends next() and skips nothing: the next call waits for the same batches. For time-outs
+  // and signals. It may ask for the position and the report; what changes the loader throws Error in it.
   std::function<void()> while_waiting{};
 };
 

@@ -328,7 +328,7 @@ class Program {
   std::int64_t steps(Where where = Where::current());
   // Sets the number of the next step, which ops see as Graph::step(), for example to go on from a checkpoint. Waits for
   // all steps. Throws Error unless 0 <= steps < 2^31. The number has 32 bits: behind step 2^31 - 1 it goes on at -2^31,
-  // which schedules and files of train() do not expect; give it a smaller one before.
+  // which schedules, restore() and files of train() do not expect; give it a smaller one before.
   void set_steps(std::int64_t steps, Where where = Where::current());
   // Counts of the program's work so far. Does not wait for steps.
   Counters counters(Where where = Where::current()) const;

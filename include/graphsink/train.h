@@ -139,7 +139,8 @@ struct TrainOptions {
   // training that goes on from a file appends, so that steps behind that file may be there twice: the last ones count.
   // Numbers that JSON does not have are the strings "nan", "inf" and "-inf". Lines come some at once, and whole: what
   // others read ends with a line, unless the disk is full. If a kill has left the last line without its end, the next
-  // training removes that line.
+  // training removes that line. One training at a time writes to a file: a second one, such as that of another rank,
+  // throws Error.
   std::filesystem::path log_file{};
   std::int64_t log_every = 1;  // number of steps from one line to the next, at least 1
   // Where the progress is shown, on a terminal as a line that changes, otherwise as a line for each tenth of the way,

@@ -126,7 +126,7 @@ HD void end_of_step(StepState* step, const Stops& stops, Progress* progress) {
     step->error_index = stop;
   }
   if (ok != 0) {
-    ++step->step;
+    step->step = static_cast<std::int32_t>(static_cast<std::uint32_t>(step->step) + 1u);  // it may begin again
     tell_host(&progress->records, ++step->records);
   }
   ++step->slice;

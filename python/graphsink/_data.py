@@ -109,7 +109,8 @@ class Loader(_OfSamples):
     steps_per_launch   batches that next() gives to the program
     workers            threads that read and prepare samples; 0: next() does it itself. Functions of Python take turns
     ahead              launches that are prepared ahead of the one that next() returns
-    when_starved       what next() does if only some batches of a launch are there: wait, or shrink the launch
+    when_starved       what next() does if only some batches of a launch are there: wait, or shrink the launch, which is
+                       refused where ranks exchange values
     prepare            a function of a SampleKey and a sample, a dict of arrays by the names of the fields, that returns what the
                        feeds take of it, by their names; it must depend on its arguments alone
     seed               the seed of the SampleKey

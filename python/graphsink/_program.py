@@ -70,7 +70,8 @@ class TracedProgram:
         self._is_alone = program.target.id == _core.cpu() and not program.variables and not _core.has_host_ops(graph)
 
     def _call(self, function: str, arrays: Mapping[str, Any]) -> Any:
-        """One step with these arrays. Calls from several threads take turns."""
+        """One step with these arrays. Calls from several threads take turns, but not with the other members of the program, such as
+        run(), and with train(): beside one of these it raises Error."""
         with self._lock if self._is_alone or not _core.is_in_host_op() else _AtOnce(self._lock, function):
             self.write(**arrays)
             self.run()

@@ -51,8 +51,9 @@ def train(program: _core.Program | TracedProgram, loader: Loader, *, steps: int 
     evaluate           called at each multiple of evaluate_every steps and at the end: returns metrics, see gs.evaluate()
     save               files from which a training goes on. A second training that writes in the same folder meanwhile, of this
                        process or another, raises Error
-    log_file           a line of JSON for each step that is a multiple of log_every, and for each evaluation; lines are whole, also
-                       behind a kill. Numbers that JSON does not have are "nan", "inf" and "-inf"
+    log_file           a line of JSON for each step that is a multiple of log_every, and for each evaluation; of one training, and
+                       one rank, at a time. Lines are whole, also behind a kill. Numbers that JSON does not have are "nan",
+                       "inf" and "-inf"
     progress           a line that changes on a terminal, otherwise a line for each tenth of the way
     should_stop        asked between launches
     ends_on_interrupt  the first Ctrl-C ends the training behind the launch, with a file, and TrainResult.end says so; the second

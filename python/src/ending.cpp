@@ -39,6 +39,13 @@ bool is_left_behind() noexcept {
   return by != std::thread::id() && by != std::this_thread::get_id() && !is_in_function();
 }
 
+bool is_of_the_end(const Error& error) noexcept {
+  return error.code() == ErrorCode::misuse && error.problem() == "another thread is in a call of it" &&
+         is_left_behind();
+}
+
+void set_exit() noexcept { PyErr_SetNone(PyExc_SystemExit); }
+
 void end_later(std::shared_ptr<void> object, nb::object callables) noexcept {
   const std::lock_guard lock(late().mutex);
   late().all.push_back({std::move(object), std::move(callables)});

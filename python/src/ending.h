@@ -24,8 +24,14 @@ void end_late_objects() noexcept;
 
 // Called when Python begins to end, on its main thread: other threads of Python's are daemon threads.
 void begin_end() noexcept;
-// Whether this thread is one of these, in no function that a step or a sample waits for. It ends with the process.
+// Whether this thread is one of these, in no function that a step or a sample waits for.
 bool is_left_behind() noexcept;
+// Whether an Error tells a thread that is left behind of nothing but a call of another thread, such as that of the main
+// one, which waits for all programs.
+bool is_of_the_end(const Error& error) noexcept;
+// Sets SystemExit, by which a thread that is left behind ends without a word: it lets go of what it holds, and exit
+// handlers may join it. Called with the GIL.
+void set_exit() noexcept;
 
 // Ends what is moved out of `object`. Called with the GIL.
 template <class T>

@@ -207,12 +207,7 @@ void bind_errors(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
-      // The main thread waits for programs then, in calls beside which this thread's are refused.
-      if (error.code() == ErrorCode::misuse && is_left_behind()) {
-        WithoutGil others_run;
-        wait_for_end();
-      }
-      set_error(error);
+      is_of_the_end(error) ? set_exit() : set_error(error);
     }
   });
 }

@@ -112,7 +112,7 @@ class LoaderHandleOf {
   bool is_in_use() const { return caller_ != std::thread::id(); }
 
   // Called when Python begins to end, on its main thread: other threads are daemon threads. One that uses the loader
-  // keeps it, and one that wants to waits for the end of the process.
+  // keeps it, and one that wants to ends.
   void end_with_python() {
     if (!is_in_use()) close();
   }
@@ -168,8 +168,8 @@ class LoaderHandleOf {
   void require_free(const Where& where) const {
     const bool is_in_sample = MakingSample::is_for(this);
     if (is_left_behind()) {
-      WithoutGil others_run;
-      wait_for_end();
+      set_exit();
+      throw nb::python_error();
     }
     if (!is_in_use() && !is_in_sample) return;
     throw Error(kName, where,

@@ -67,10 +67,11 @@ Program::Call Program::impl_without_wait(const Where& where) const {
   return impl_->is_in_body() ? Call(*impl_) : Call(*impl_, impl_->one_thread(), "Program", where);
 }
 
-OneThread::Call ProgramAccess::hold(const Program& program, const Where& where) {
+Held ProgramAccess::hold(const Program& program, const Where& where) {
   (void)program.impl(where);  // throws Error unless there may be a call
-  if (program.impl_->is_in_body()) return OneThread::Call();
-  return OneThread::Call(program.impl_->one_thread(), "Program", where);
+  const std::shared_ptr<Program::Impl>& impl = program.impl_;
+  if (impl->is_in_body()) return {impl, OneThread::Call()};
+  return {impl, OneThread::Call(impl->one_thread(), "Program", where)};
 }
 void ProgramAccess::set_step_clock(Program& program, StepClock ns) { program.impl_->set_step_clock(std::move(ns)); }
 

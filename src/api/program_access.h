@@ -11,7 +11,7 @@ class ProgramAccess {
  public:
   // For functions that call the program several times: until what this returns is gone, other threads are refused, also
   // between two calls. Throws Error while another thread is in a call of the program.
-  static OneThread::Call hold(const Program& program, const Where& where);
+  static Held hold(const Program& program, const Where& where);
 
   // For the tests, the clock of the mode `automatic`: from now on `ns(side)` is what each step took that it measures,
   // and issuing takes no time.

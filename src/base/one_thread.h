@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "base/fork_mark.h"
 #include "graphsink/error.h"
 
 namespace graphsink {
@@ -20,6 +22,7 @@ class OneThread {
       if (of.caller_.compare_exchange_strong(caller, std::this_thread::get_id(), std::memory_order_acquire)) {
         is_first_of_ = &of;
       } else if (caller != std::this_thread::get_id()) {
+        of.fork_mark_.require_parent(object, where);  // a child of fork() does not have the thread that is in the call
         refuse(object, where);
       }
     }
@@ -44,6 +47,13 @@ class OneThread {
 
  private:
   std::atomic<std::thread::id> caller_{};
+  ForkMark fork_mark_;
+};
+
+// A call of an object that lives at least as long as the call, also if that replaces it.
+struct Held {
+  std::shared_ptr<const void> object;
+  OneThread::Call call;
 };
 
 // The implementation of a public object, for one call: impl(where)->run(...).

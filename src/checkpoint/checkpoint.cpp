@@ -138,7 +138,7 @@ Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoi
 }
 
 Checkpoint snapshot(Program& program, Where where) {
-  const OneThread::Call of_program = ProgramAccess::hold(program, where);
+  const Held of_program = ProgramAccess::hold(program, where);
   program.sync(where);
   Checkpoint checkpoint = snapshot(program.variables(), where);
   checkpoint.metadata[kStep] = std::to_string(program.steps());
@@ -146,7 +146,7 @@ Checkpoint snapshot(Program& program, Where where) {
 }
 
 Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOptions& options, Where where) {
-  const OneThread::Call of_program = ProgramAccess::hold(program, where);
+  const Held of_program = ProgramAccess::hold(program, where);
   std::int64_t step = options.without_step ? 0 : checkpoint.number(kStep, where);
   if (step > std::numeric_limits<std::int32_t>::max()) {
     throw Error(name_of(checkpoint), where, "metadata \"step\": " + std::to_string(step) + " is not below 2^31",

@@ -1,7 +1,9 @@
 // How the ranks of a group agree on each step, before it commits, and take turns.
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,7 +19,7 @@ namespace {
 
 // Node-local data of the CPU body.
 struct VotersOfPlan : Voters {
-  std::uint64_t mark = 0;  // mark of the collectives; 0: they are of several groups, and may differ between ranks
+  std::uint64_t mark = 0;  // mark of the collectives of all ranks; 0: there are none
 };
 
 // On a device, the node-local data are what waits for the other ranks.
@@ -25,7 +27,8 @@ Prepared prepare_agree(const PrepareArgs& p) {
   const auto& agreement = p.attrs.as<Agreement>();
   VotersOfPlan voters{voters_of(agreement, p.where)};
   if (p.cuda) return {nccl_wait(agreement, voters), 0};
-  if (voters.groups == std::vector{voters.all}) voters.mark = mark_of_collectives(agreement, *voters.all);
+  if (std::find(voters.groups.begin(), voters.groups.end(), voters.all) != voters.groups.end())
+    voters.mark = mark_of_collectives(agreement, *voters.all);
   return {std::make_shared<const VotersOfPlan>(std::move(voters)), 0};
 }
 
@@ -104,11 +107,14 @@ struct Standing {
   std::uint64_t mark = 0;  // see VotersOfPlan
   std::int32_t step = 0;   // number of the step
   bool failed = false, stops = false;
+  std::uint16_t unused = 0;  // so that all bytes are values
 };
+static_assert(std::has_unique_object_representations_v<Standing>);
 
-// Throws Error if the rank, which has not failed, does not stand as this one.
-void require_same(const Standing& mine, const Standing& theirs, int rank) {
-  if (theirs.mark != mine.mark && theirs.mark != 0 && mine.mark != 0)
+// Throws Error if the rank, which has not failed, does not stand as this one. `mark`: the first one of a rank that has
+// one.
+void require_same(const Standing& mine, const Standing& theirs, int rank, std::uint64_t mark) {
+  if (theirs.mark != 0 && theirs.mark != (mine.mark != 0 ? mine.mark : mark))
     throw Error("agree", Where(),
                 "rank " + std::to_string(rank) +
                     " runs another program, or one of other sizes: their collectives differ, and what they exchanged "
@@ -131,15 +137,18 @@ void agree_body(const CpuArgs& a) {
   const std::optional<std::string> failed = failure(a);
   const StepState& step = step_of(a);
   const Standing mine{voters.mark, step.step, failed.has_value(), step.stops};
-  const std::vector<Standing> ranks = group.all_values(mine, exchange);
+  const std::span<const Standing> ranks = group.all_values(mine, exchange);
   const auto bad = std::find_if(ranks.begin(), ranks.end(), [](const Standing& rank) { return rank.failed; });
+  const auto number = bad - ranks.begin();
   if (bad == ranks.end()) {
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) require_same(mine, ranks[rank], static_cast<int>(rank));
+    const auto marked = std::find_if(ranks.begin(), ranks.end(), [](const Standing& rank) { return rank.mark != 0; });
+    const std::uint64_t mark = marked == ranks.end() ? 0 : marked->mark;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      require_same(mine, ranks[rank], static_cast<int>(rank), mark);
     return;
   }
   const std::vector<std::string> all = group.all_texts(failed.value_or(""), exchange);
   if (failed) return;  // the Error of a rank that failed says why
-  const auto number = bad - ranks.begin();
   throw Error("agree", Where(),
               "the step failed on rank " + std::to_string(number) + group.suffix() + ": " +
                   all[static_cast<std::size_t>(number)],

@@ -179,7 +179,8 @@ std::vector<std::string> RankGroup::all_texts(std::string_view text, const Excha
   TextHeader mine;
   mine.size = text.size();
   exchange.op.copy(mine.op, sizeof mine.op - 1);
-  const std::vector<TextHeader> headers = all_values(mine, exchange);
+  const auto in_scratch = all_values(mine, exchange);
+  const std::vector<TextHeader> headers(in_scratch.begin(), in_scratch.end());
   std::uint64_t longest = 0;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     longest = std::max(longest, headers[rank].size);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -75,14 +76,13 @@ class RankGroup {
 
   // The texts of all ranks, which may differ in length. Throws Error if another rank calls this for another op.
   std::vector<std::string> all_texts(std::string_view text, const Exchange& exchange);
-  // The values of all ranks, in a step.
+  // The values of all ranks, until the next exchange. In a step.
   template <class T>
-  std::vector<T> all_values(const T& mine, const Exchange& exchange) {
+  std::span<const T> all_values(const T& mine, const Exchange& exchange) {
     static_assert(std::is_trivially_copyable_v<T>);
     gather({reinterpret_cast<const char*>(&mine), sizeof mine}, sizeof mine, exchange);
-    std::vector<T> all(static_cast<std::size_t>(size_));
-    std::memcpy(all.data(), scratch_->all.data(), scratch_->all.size());
-    return all;
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    return {reinterpret_cast<const T*>(scratch_->all.data()), static_cast<std::size_t>(size_)};
   }
   // Gives all ranks the bytes of one, part by part.
   void broadcast_parts(void* data, std::size_t bytes, int root, const Exchange& exchange);

@@ -1,5 +1,6 @@
 #include "ranks/rank_start.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -53,7 +54,8 @@ class Reader {
 // torchrun has "none" where nobody names the job.
 std::string job_of(const Reader& reader) {
   for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"}) {
-    const std::string id = reader.text(name);
+    std::string id = reader.text(name);
+    std::replace(id.begin(), id.end(), '\n', ' ');  // the ranks send it as a line
     if (!id.empty() && id != "none") return std::string(name) + " " + id;
   }
   return "";

@@ -146,7 +146,9 @@ void prepare(const fs::path& mine, const std::vector<fs::path>& newest, std::spa
   // A file that cannot be read has to be found here: train() would go on from an older one, and the others would not.
   if (std::find(newest.begin(), newest.end(), file) != newest.end())
     return expect_same_parts(read_checkpoint(file, where), file, variables, where);
-  write_checkpoint(file, reshard(read_all(newest, where), variables, where), {}, where);
+  Checkpoint made = reshard(read_all(newest, where), variables, where);
+  made.metadata.erase("loader.samples");  // by which train() knows the order of the rank that saved it
+  write_checkpoint(file, made, {}, where);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <functional>
 #include <iterator>
 #include <random>
 #include <string_view>
@@ -120,7 +121,7 @@ class Host {
     const Clock::time_point end = time_after(patience_s);
     while (!missing().empty()) {
       if (!wait_for(socket_, end))
-        fail("rank 0" + waited(patience_s) + missing() + unknown_host(start_), ErrorCode::device_lost);
+        fail("rank 0" + waited(patience_s) + missing(), ErrorCode::device_lost, [&] { return unknown_host(start_); });
       for (auto parts = receive_parts(socket_); !parts.empty(); parts = receive_parts(socket_))
         if (!missing().empty()) hear(parts);
     }
@@ -193,9 +194,10 @@ class Host {
     for (std::size_t rank = 1; rank < guests_.size(); ++rank)
       if (guests_[rank].has_come) tell(guests_[rank].id, text);
   }
-  [[noreturn]] void fail(const std::string& problem, ErrorCode code) {
+  // `more`: what this rank alone adds, which may take its time; the others wait for the problem.
+  [[noreturn]] void fail(const std::string& problem, ErrorCode code, const std::function<std::string()>& more = {}) {
     tell_all(greeting() + "\n" + (code == ErrorCode::device_lost ? "lost" : "wrong") + "\n" + problem);
-    throw Error("world", where_, problem, kStartTogether, code);
+    throw Error("world", where_, problem + (more ? more() : ""), kStartTogether, code);
   }
   // The process that fits not is told, too.
   [[noreturn]] void fail_with(const std::string& id, const std::string& problem) {

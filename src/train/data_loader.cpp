@@ -67,8 +67,8 @@ class Loader::Impl final : private Receiver {
                 " fields of the source",
             "name a feed for each field, or prepare the samples by a function", where);
     if (mask_) check_mask(where);
-    require(options.when_starved != WhenStarved::shrink || program_.plan(where).unrolled_steps <= 1,
-            "WhenStarved::shrink would give each rank launches of other numbers of steps, and NCCL needs equal ones",
+    require(options.when_starved != WhenStarved::shrink || !program_.plan(where).has_collectives,
+            "WhenStarved::shrink would give each rank launches of other numbers of steps, and ranks launch alike",
             "leave LoaderOptions::when_starved at wait", where);
     return parts;
   }
@@ -194,9 +194,7 @@ Loader::Impl& Loader::impl(const Where& where) const {
   if (!impl_) throw Error("Loader", where, "a moved-from Loader", "use the Loader that it was moved to");
   return *impl_;
 }
-OneThread::Call LoaderAccess::hold(const Loader& loader, const Where& where) {
-  return loader.impl(where).launches().hold(where);
-}
+Held LoaderAccess::hold(const Loader& loader, const Where& where) { return loader.impl(where).launches().hold(where); }
 
 double idle_share(const LoaderReport& report) {
   return report.seconds > 0 ? std::min(report.waited_seconds / report.seconds, 1.0) : 0;

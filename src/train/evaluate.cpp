@@ -66,7 +66,7 @@ void add(Sum& sum, const Metric& metric, RecordedValues& values) {
 }  // namespace
 
 Metrics evaluate(Program& program, Loader& loader, std::span<const Metric> metrics, Mode mode, Where where) {
-  const OneThread::Call of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
+  const Held of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
   if (!loader.feeds(program, where))
     throw Error("evaluate", where, "the loader feeds another program", "pass the loader that was made for this one");
   Metrics result;

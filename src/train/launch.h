@@ -20,6 +20,19 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Adds the seconds of its life to a sum, whether an exception ends it or not.
+class Lap {
+ public:
+  explicit Lap(double& sum) : sum_(sum) {}
+  ~Lap() { sum_ += seconds_since(start_); }
+  Lap(const Lap&) = delete;
+  Lap& operator=(const Lap&) = delete;
+
+ private:
+  double& sum_;
+  const Clock::time_point start_ = Clock::now();
+};
+
 // A part of each sample as the receiver takes it: that of a feed, or of a slice.
 struct Part {
   TensorType type;        // type of one sample
@@ -50,7 +63,8 @@ struct Launch {
 
   // Used by the thread of the loader alone.
   std::unique_ptr<LaunchMemory> memory;
-  std::int64_t given = 0;  // number of batches that were returned
+  std::int64_t given = 0;   // number of batches that were returned
+  bool is_starved = false;  // a call of next() had to wait, which is not counted yet
 
   // Used by all threads; the mutex of the workers guards it.
   std::int64_t taken = 0;             // number of samples

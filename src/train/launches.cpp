@@ -51,9 +51,22 @@ void Launches::require(bool holds, const std::string& problem, const std::string
   demand(holds, loader_, problem, remedy, where);
 }
 
+void Launches::require_not_in_next(const char* call, const Where& where) const {
+  if (!is_in_next_) return;
+  throw Error(std::string(loader_) + "::" + call, where,
+              "was called in a function that next() calls: `while_waiting`, `prepare` or the source",
+              "call it when next() has returned; an exception in `while_waiting` ends its wait");
+}
+
 std::int64_t Launches::next(std::int64_t most, const Where& where) {
   require_parent("next", where);
-  const OneThread::Call call = hold(where);
+  const Held call = hold(where);
+  require_not_in_next("next", where);
+  const struct Inside {
+    explicit Inside(bool& mark) : is_inside(mark) { is_inside = true; }
+    ~Inside() { is_inside = false; }
+    bool& is_inside;
+  } inside(is_in_next_);
   if (most < 1)
     throw Error(std::string(loader_) + "::next", where, "at most " + std::to_string(most) + " steps", "ask for a step");
   if (std::exchange(epoch_ended_, false)) return 0;
@@ -86,7 +99,7 @@ std::exception_ptr Launches::take_error(Launch& launch) {
 }
 
 void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
-  const OneThread::Call call = hold(where);
+  const Held call = hold(where);
   require(steps >= 1, "steps_per_launch is " + std::to_string(steps), "give at least one step to a launch", where);
   if (std::exchange(steps_per_launch_, steps) == steps || launches_.empty()) return;
   const bool epoch_ended = epoch_ended_;
@@ -96,7 +109,8 @@ void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
 
 void Launches::seek(const LoaderPosition& position, const Where& where) {
   require_parent("seek", where);
-  const OneThread::Call call = hold(where);
+  const Held call = hold(where);
+  require_not_in_next("seek", where);
   if (position.epoch < 0 || position.batch < 0 || position.batch >= order_.batches()) {
     throw Error(std::string(loader_) + "::seek", where,
                 "there is no batch " + std::to_string(position.batch) + " of epoch " + std::to_string(position.epoch),
@@ -106,13 +120,13 @@ void Launches::seek(const LoaderPosition& position, const Where& where) {
 }
 
 LoaderPosition Launches::position(const Where& where) const {
-  const OneThread::Call call = hold(where);
+  const Held call = hold(where);
   return position_;
 }
 
 LoaderReport Launches::report(const Where& where) const {
   require_parent("report", where);
-  const OneThread::Call call = hold(where);
+  const Held call = hold(where);
   const std::lock_guard lock(mutex_);
   LoaderReport report = report_;
   report.read_seconds = seconds_.read;
@@ -193,27 +207,29 @@ void Launches::plan_ahead(const Where& where) {
 // content with fewer. Returns the end of those that can be given. It is where they begin if the next one failed.
 std::int64_t Launches::make(Launch& launch, std::int64_t steps) {
   const std::int64_t end = launch.given + steps;
-  const Clock::time_point start = Clock::now();
   if (workers_.empty()) {
-    Clock::time_point called = start;
+    const Lap waited(report_.waited_seconds);
+    Clock::time_point called = Clock::now();
     while (launch.failed < 0 && launch.ready < end) {
       make_sample(launch, readers_[0], launch.taken++);
       if (!options_.while_waiting || Clock::now() - called < kCallsWhileWaiting) continue;
       options_.while_waiting();
       called = Clock::now();
     }
-    report_.waited_seconds += seconds_since(start);
     return std::min(launch.usable(), end);
   }
   std::unique_lock lock(mutex_);
-  for (const auto& each : launches_) report_.ready += each->ready - each->given;
+  std::int64_t ready = 0;
+  for (const auto& each : launches_) ready += each->ready - each->given;
   if (launch.ready < end) {
-    ++report_.starved;
+    launch.is_starved = true;
+    const Lap waited(report_.waited_seconds);
     const std::int64_t needed = options_.when_starved == WhenStarved::wait ? end : launch.given + 1;
     wait_for(launch, needed, lock);
     report_.shrunk += launch.ready < end;
-    report_.waited_seconds += seconds_since(start);
   }
+  report_.starved += std::exchange(launch.is_starved, false);
+  report_.ready += ready;
   return std::min(launch.usable(), end);
 }
 

@@ -62,12 +62,14 @@ class Launches {
   void seek(const LoaderPosition& position, const Where& where);
   LoaderReport report(const Where& where) const;
   // A call of the loader, for as long as it lives. Throws Error while another thread is in one.
-  OneThread::Call hold(const Where& where) const { return {one_thread_, loader_, where}; }
+  Held hold(const Where& where) const { return {one_thread_, OneThread::Call(*one_thread_, loader_, where)}; }
 
   // The memory of the launch that next() returns next, if all of that is made and none of it failed; else null.
   LaunchMemory* made_ahead();
 
  private:
+  // Throws Error in what next() calls, such as `while_waiting`.
+  void require_not_in_next(const char* call, const Where& where) const;
   void require(bool holds, const std::string& problem, const std::string& remedy, const Where& where) const;
   void make_readers(const Where& where);
   void start_workers(const Where& where);
@@ -93,7 +95,8 @@ class Launches {
   const LoaderOptions options_;
   const std::vector<Part> parts_;
   const ForkMark fork_mark_;
-  mutable OneThread one_thread_;
+  const std::shared_ptr<OneThread> one_thread_ = std::make_shared<OneThread>();
+  bool is_in_next_ = false;
 
   std::deque<std::shared_ptr<Launch>> launches_;  // staged, in the order in which next() returns them
   LoaderPosition position_, planned_;

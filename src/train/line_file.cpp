@@ -1,6 +1,7 @@
 #include "train/line_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,16 +35,25 @@ off_t begin_of_last_line(int file, off_t size) {
 }  // namespace
 
 LineFile::LineFile(const std::filesystem::path& path, std::string_view first)
-    : file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+    : process_(getpid()), file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
   if (file_ < 0) throw std::system_error(errno, std::generic_category());
+  struct stat status;
+  if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(file_);
+    throw std::system_error(EWOULDBLOCK, std::generic_category());
+  }
   end_last_line(path, first);
 }
 
-LineFile::~LineFile() { close(file_); }
+LineFile::~LineFile() {
+  if (process_ == getpid()) flock(file_, LOCK_UN);  // children of fork() have the file open, too
+  close(file_);
+}
 
 void LineFile::end_last_line(const std::filesystem::path& path, std::string_view first) {
   struct stat status;
-  if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (fstat(file_, &status) != 0) return;
   const int reader = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (reader < 0) return;  // it may be written, and not read
   const off_t begin = begin_of_last_line(reader, status.st_size);

@@ -9,7 +9,7 @@ namespace graphsink {
 class LoaderAccess {
  public:
   // As ProgramAccess::hold(), for functions that call the loader several times.
-  static OneThread::Call hold(const Loader& loader, const Where& where);
+  static Held hold(const Loader& loader, const Where& where);
 };
 
 }  // namespace graphsink

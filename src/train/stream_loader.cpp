@@ -226,6 +226,7 @@ class StreamLoader::Impl {
 
   std::int64_t next(const Where& where) {
     launches_.require_parent("next", where);
+    const Held call = launches_.hold(where);
     demand(!InCapture::here(), kStreamLoaderNext,
            "was called in a function that a SinkCache captures, and every launch would repeat its batch",
            "call it before SinkCache::run()", where);
@@ -267,6 +268,7 @@ LoaderPosition StreamLoader::position(Where where) const { return impl(where).la
 void StreamLoader::seek(const LoaderPosition& position, Where where) { impl(where).launches().seek(position, where); }
 
 StreamLoaderReport StreamLoader::report(Where where) const {
+  const Held call = impl(where).launches().hold(where);
   StreamLoaderReport report{impl(where).launches().report(where)};
   impl(where).slices().count(report);
   return report;

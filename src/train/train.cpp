@@ -449,7 +449,7 @@ std::string to_string(TrainEnd end) {
 
 TrainResult train(Program& program, Loader& loader, const TrainOptions& options, Where where) {
   check(options, where);
-  const OneThread::Call of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
+  const Held of_program = ProgramAccess::hold(program, where), of_loader = LoaderAccess::hold(loader, where);
   return Training(program, loader, options, where).run();
 }
 

@@ -55,6 +55,10 @@ TrainLog::TrainLog(const TrainOptions& options, std::int64_t first, std::int64_t
   try {
     file_.emplace(options.log_file, kFirst);
   } catch (const std::system_error& e) {
+    if (e.code() == std::errc::operation_would_block) {
+      throw Error(options.log_file.string(), where, "another training writes its lines to this file",
+                  "set TrainOptions::log_file to a file of its own, or on one rank alone", ErrorCode::io);
+    }
     throw Error(options.log_file.string(), where, "cannot be opened for lines of metrics: " + e.code().message(),
                 "check TrainOptions::log_file and the permissions of its folder", ErrorCode::io);
   }

@@ -3,6 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <future>
+#include <thread>
+
+#include "api/program_access.h"
 #include "program_fixture.h"
 
 namespace graphsink::fork_test {
@@ -60,6 +64,16 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
             }),
             1);
 #endif
+  std::promise<void> is_held, is_over;
+  std::thread other([&] {
+    const Held call = ProgramAccess::hold(p, Where::current());
+    is_held.set_value();
+    is_over.get_future().wait();
+  });
+  is_held.get_future().wait();
+  EXPECT_EQ(in_child([&] { (void)p.steps(); }), 0) << "while another thread of the parent is in a call";
+  is_over.set_value();
+  other.join();
   p.run();
   EXPECT_EQ(w.read().at(0), 5.0) << "the parent goes on";
 }

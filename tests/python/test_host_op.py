@@ -562,7 +562,7 @@ def doubled_first(x): return step(x[:1])["y"] + x
 @gs.program(target=device)
 def step(x): return {"y": x * 2.0} if x.shape == (1,) else {"y": doubled_first(x)}
 try: step(ones)
-except gs.Error as error: print("outside of the body of a CPU op" in error.__cause__.remedy)
+except gs.Error as error: print("in the body of a CPU op" in error.__cause__.remedy)
 """, gs.cuda(0)) == "True\n"
 
 

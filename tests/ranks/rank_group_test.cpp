@@ -65,7 +65,8 @@ TEST(RankGroup, TextsOfAllRanksCome) {
   RankGroup group(std::make_unique<FakeBackend>(seen), 1);
   EXPECT_EQ(group.all_texts("abc", {"barrier", Where()}), (std::vector<std::string>{"abc", "abc"}));
   EXPECT_EQ(group.all_texts("", {"barrier", Where()}), (std::vector<std::string>{"", ""}));
-  EXPECT_EQ(group.all_values(7, {"barrier", Where()}), (std::vector<int>{7, 7}));
+  const auto values = group.all_values(7, {"barrier", Where()});
+  EXPECT_EQ(std::vector(values.begin(), values.end()), (std::vector{7, 7}));
 }
 
 TEST(RankGroup, ARankThatDoesNotComeEndsAllExchanges) {

@@ -109,6 +109,11 @@ TEST_P(Stop, AllRanksMayAgreeBetweenLaunches) {
     const Value mine = eager.tensor(Tensor::scalar(holds ? 1.0f : 0.0f));
     return Eager::read(all_reduce(mine, world_of_host(), {.reduction = Reduction::max})).at(0) > 0;
   };
+  const std::string refused = problem_of([&] {
+    const Loader shrinking(program, numbers(), sample_order(kSamples, {.batch = kBatch}), {{"x", training.x}},
+                           {.when_starved = WhenStarved::shrink});
+  });
+  EXPECT_EQ(has(refused, "WhenStarved::shrink would give each rank launches of other numbers"), ranks() > 1) << refused;
   options.should_stop = [&] { return agreed(false); };
   options.on_step = [&](const StepValues& step) { EXPECT_EQ(agreed(me() == 0 && step.step == 3), step.step == 3); };
   const TrainResult result = train(program, loader, options);

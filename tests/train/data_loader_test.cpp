@@ -350,8 +350,45 @@ TEST_P(OnDevice, AFunctionIsCalledWhileDataAreLate) {
                   {.steps_per_launch = 3, .workers = workers, .while_waiting = while_waiting});
     EXPECT_THROW(loader.next(), std::runtime_error);
     EXPECT_EQ(loader.position(), (LoaderPosition{0, 0}));
+    EXPECT_GE(loader.report().waited_seconds, 0.05) << "the wait that was ended counts";
+    EXPECT_EQ(loader.report().starved, 0) << "no launch was returned";
     while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
     EXPECT_EQ(p.records("x"), epoch_of(order, 0)) << "nothing is skipped";
+  }
+}
+
+TEST_P(OnDevice, WhatNextCallsCannotChangeTheLoader) {
+  for (const bool is_waiting : {true, false}) {
+    SCOPED_TRACE(is_waiting);
+    Loader* called = nullptr;
+    std::vector<std::string> refused;
+    std::atomic<bool> may_go_on = !is_waiting;
+    const auto use = [&] {
+      if (!refused.empty()) return;
+      refused = {message_of([&] { (void)called->next(); }), message_of([&] {
+                   called->seek({0, 3});
+                 }),
+                 message_of([&] { called->set_steps_per_launch(7); })};
+      EXPECT_EQ(called->position(), (LoaderPosition{0, 0}));
+      EXPECT_EQ(called->report().launches, 0);
+      may_go_on = true;
+    };
+    const auto source = numbers([&](std::int64_t) {
+      while (!may_go_on) std::this_thread::yield();
+      if (!is_waiting) use();
+    });
+    const SampleOrder order = sample_order(kSamples, {.batch = kBatch, .is_shuffled = false});
+    Seeing seeing;
+    Program p = compile(seeing.g);
+    LoaderOptions options{.steps_per_launch = 3, .workers = is_waiting ? 1 : 0};
+    if (is_waiting) options.while_waiting = use;
+    Loader loader(p, source, order, {{"x", seeing.x}, {"label", seeing.label}}, options);
+    called = &loader;
+    while (const std::int64_t next = loader.next()) p.run(sink, {.steps = next});
+    EXPECT_EQ(p.records("x"), epoch_of(order, 0));
+    ASSERT_EQ(refused.size(), 3u);
+    for (const std::string& each : refused)
+      EXPECT_TRUE(contains(each, "was called in a function that next() calls")) << each;
   }
 }
 

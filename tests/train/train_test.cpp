@@ -395,6 +395,23 @@ TEST_P(OnDevice, AnEvaluationHoldsItsProgramAndItsLoader) {
   EXPECT_FALSE(contains(refused_to_others(p, loader), "another thread")) << "another thread may take over";
 }
 
+// The training goes on with what has taken their place, or throws Error.
+TEST_P(OnDevice, ATrainingWhoseProgramOrLoaderIsReplacedMeanwhileKeepsWhatItHolds) {
+  Fit fit, other;
+  Program p = compile(fit.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}});
+  TrainOptions options = quiet({.steps = 4});
+  bool is_replaced = false;
+  options.should_stop = [&] {
+    if (!std::exchange(is_replaced, true)) loader = Loader(p, numbers(), order(), {{"x", fit.x}});
+    return false;
+  };
+  EXPECT_EQ(train(p, loader, options).steps, 4);
+  options.steps = 8;
+  options.should_stop = [&] { return p = compile(other.g), false; };
+  EXPECT_NE(message_of([&] { train(p, loader, options); }), "nothing was thrown");
+}
+
 // Who has SIGINT ignored, or handles it, keeps it.
 TEST_P(OnDevice, AnInterruptThatIsIgnoredEndsNothing) {
   const DefaultInterrupt restores;
@@ -543,6 +560,24 @@ TEST_P(OnDevice, AppendsBehindALineThatAKillHasTorn) {
     train(p, loader, options);
     EXPECT_EQ(text_of(options.log_file), row.after + line + "\n");
   }
+}
+
+TEST_P(OnDevice, ASecondTrainingThatLogsToAFileIsRefused) {
+  const TemporaryDirectory directory;
+  Fit fit, second;
+  Program p = compile(fit.g), q = compile(second.g);
+  Loader loader(p, numbers(), order(), {{"x", fit.x}}), other(q, numbers(), order(), {{"x", second.x}});
+  TrainOptions options = quiet({.steps = 2, .records = {"step"}}), both = options;
+  options.log_file = both.log_file = directory / "metrics";
+  std::string refused;
+  both.should_stop = [&] {
+    if (refused.empty()) refused = message_of([&] { train(q, other, options); });
+    return false;
+  };
+  EXPECT_EQ(train(p, loader, both).steps, 2);
+  EXPECT_TRUE(contains(refused, "metrics: another training writes its lines to this file")) << refused;
+  EXPECT_EQ(train(q, other, options).steps, 2) << "another one may take over";
+  EXPECT_EQ(lines_of(options.log_file).size(), 4u);
 }
 
 // A device takes no lines, and is not asked for its last one.

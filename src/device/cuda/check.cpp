@@ -53,8 +53,9 @@ const char* remedy_for(cudaError_t code) {
     case cudaErrorInvalidResourceHandle:
       return "pass streams and events that exist, and that were made while the program's device was the current one";
     case cudaErrorNotPermitted:
-      return "call it outside of the body of a CPU op, in which CUDA takes no calls: before or after the step, or for "
-             "gs::cpu()";
+      return "if it was called in the body of a CPU op, in which CUDA takes no calls: call it before or after the "
+             "step, or "
+             "for gs::cpu()";
     case cudaErrorNoKernelImageForDevice:
       return "build graphsink with the device's architecture in CMAKE_CUDA_ARCHITECTURES";
     case cudaErrorInvalidConfiguration:

@@ -1,0 +1,100 @@
+"""The end of Python while daemon threads use the library."""
+import subprocess
+import sys
+
+import pytest
+
+# Exit handlers that were registered before the library's run behind it.
+BEGIN = """
+import atexit, faulthandler, threading, time
+faulthandler.dump_traceback_later(50, exit=True)
+def at_exit():
+    last()
+    print("end")
+atexit.register(at_exit)
+import numpy as np
+import graphsink as gs
+graph = gs.Graph()
+x = graph.input("x", gs.f32, (64, 64))
+w = gs.Variable("w", gs.zeros((64, 64)))
+graph.assign(w, x @ graph.value(w))
+program = gs.compile(graph, gs.cpu())
+program.write("x", np.eye(64, dtype=np.float32))
+begun, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
+"""
+# A thread looks at the program, may be refused, and is joined.
+WATCHED = """
+def work():
+    while not is_over.is_set():
+        try:
+            program.counters()
+        except gs.Error:
+            pass
+        begun.set()
+def last():
+    is_over.set()
+    thread.join()
+"""
+# A thread takes turns by a lock, which the library does not know.
+LOCKED = """
+def work():
+    while True:
+        with lock:
+            program.run(steps=200)
+        begun.set()
+def last():
+    with lock:
+        pass
+"""
+# A mistake of a thread is an Error as ever.
+MISTAKEN = """
+caught = []
+def work():
+    begun.set()
+    is_over.wait()
+    try:
+        gs.sample_order(0, batch=8)
+    except gs.Error as error:
+        caught.append(error)
+def last():
+    is_over.set()
+    thread.join()
+    assert len(caught) == 1
+"""
+# A thread wants the next batch when the loader is closed.
+LOADED = """
+fed = gs.Graph()
+fed.record("sum", gs.sum(fed.feed("x", gs.f32, (4, 4))))
+reader = gs.compile(fed, gs.cpu())
+loader = gs.Loader(reader, gs.tensor_source({"x": np.ones((8, 4), np.float32)}), gs.sample_order(8, batch=4), workers=1)
+def work():
+    begun.set()
+    while True:
+        loader.next()
+def last():
+    thread.join()
+"""
+END = """
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+begun.wait()
+{run}
+"""
+RUN = """
+for _ in range(3):
+    while True:
+        try:
+            program.run(steps=200)
+            break
+        except gs.Error:
+            pass
+"""
+
+
+@pytest.mark.parametrize("script", [WATCHED + END.format(run=RUN), LOCKED + END.format(run=""), MISTAKEN + END.format(run=""),
+                                    LOADED + END.format(run="")],
+                         ids=["watched", "locked", "mistaken", "loaded"])
+def test_exit_handlers_may_wait_for_daemon_threads(script):
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", BEGIN + script], capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
