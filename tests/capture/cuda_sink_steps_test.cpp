@@ -2,6 +2,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "guest_fixture.h"
 
@@ -40,6 +41,21 @@ TEST_F(SinkSteps, AreOneLaunch) {
   EXPECT_TRUE(messages_.empty());
   EXPECT_TRUE(contains(to_string(report), "4 calls of 15 steps: 4 launches (3 of several steps), 1 warm"))
       << to_string(report);
+}
+
+// The handle cudaStreamPerThread is another stream in each thread, so the stream alone does not order two launches.
+TEST_F(SinkSteps, OfOneHandleInTwoThreadsAreAsManyAsEachAskedFor) {
+  SinkCache sinks({.warm_runs = 0});
+  auto run_here = [&](std::int64_t steps) {
+    sinks.run(cudaStreamPerThread, Key{}, [&](cudaStream_t s) { guest_affine(s, sums_[0], 2, 1); }, {.steps = steps});
+  };
+  run_here(10);
+  std::thread([&] {
+    run_here(3);
+    EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  }).join();
+  EXPECT_EQ(sinks.report().loops, 2u) << sinks.report();
+  EXPECT_EQ(read(sums_[0]), doubled(13));
 }
 
 TEST_F(SinkSteps, WarmRunsAndTheCaptureComeFirst) {

@@ -78,13 +78,18 @@ StepLoop::~StepLoop() {
 }
 
 cudaError_t StepLoop::launch(cudaStream_t stream, std::int64_t steps, const char*& call) {
+  // The stream alone does not order launches: a handle may name another stream than before, as cudaStreamPerThread does
+  // in each thread. CUDA orders the launches of a graph, but the count is set outside of it.
+  call = "cudaStreamWaitEvent";
+  cudaError_t code = cudaStreamWaitEvent(stream, done_.get(), cudaEventWaitDefault);
+  if (code != cudaSuccess) return code;
   call = "cudaLaunchKernelEx";
-  cudaError_t code = launch_set_count(stream, left(), steps);
+  code = launch_set_count(stream, left(), steps);
   if (code != cudaSuccess) return code;
   call = "cudaGraphLaunch";
   code = cudaGraphLaunch(exec(), stream);
   if (code != cudaSuccess) return code;
-  // Without the event, destruction would not wait for this launch.
+  // Without the event, neither the next launch nor destruction would wait for this one.
   if (cudaEventRecord(done_.get(), stream) != cudaSuccess) {
     (void)cudaGetLastError();
     (void)cudaStreamSynchronize(stream);

@@ -10,8 +10,8 @@
 namespace graphsink {
 
 // An executable graph of one WHILE node, whose body is a copy of the captured graph and a kernel that counts down. The
-// number of iterations is in device memory, so each launch has its own. One launch at a time is under way: launches are
-// given to one stream. Destruction waits for the last launch.
+// number of iterations is in device memory, so each launch has its own. One launch at a time is under way: each waits
+// for the one before, whatever streams they are given to. Destruction waits for the last launch.
 class StepLoop : public CudaCapturedGraph {
  public:
   // Throws CaptureFailed if CUDA cannot hold the graph `step` in a loop, and Error if a call fails. `stream` is a live
