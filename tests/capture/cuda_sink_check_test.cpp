@@ -1,6 +1,7 @@
 // SinkCache's guards: values that a captured graph keeps although the function would choose others, and addresses of
 // memory that is gone.
 #include <cstring>
+#include <functional>
 
 #include "child_graph.h"
 #include "guest_fixture.h"
@@ -11,6 +12,21 @@ namespace {
 class SinkCacheChecks : public Guest {
  protected:
   SinkOptions checked(int every) { return logged({.check_every = every}); }
+
+  // What changes at the fourth call, and how the report names it.
+  struct Change {
+    const char* problem;
+    std::function<void(cudaStream_t, bool later)> work;
+  };
+  void expect_found(const Change& change) {
+    SCOPED_TRACE(change.problem);
+    SinkCache sinks(checked(2));
+    for (int i = 0; i < 6; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { change.work(s, i >= 3); });
+    ASSERT_EQ(sinks.report().failures.size(), 1u) << sinks.report();
+    const std::string problem = sinks.report().failures[0].problem;
+    EXPECT_TRUE(contains(problem, change.problem)) << problem;
+    EXPECT_EQ(sinks.report().launches, 2u) << "1 and 2";
+  }
 };
 
 TEST_F(SinkCacheChecks, ANumberThatChangesIsFoundByName) {
@@ -128,7 +144,6 @@ TEST_F(SinkCacheChecks, WorkThatAllocatesIsTheSame) {
   EXPECT_TRUE(messages_.empty()) << messages_[0];
 }
 
-// What changes at the fourth call, and how the report names it.
 TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
   int first = 0, second = 0;
   cudaStream_t side = nullptr;
@@ -146,10 +161,6 @@ TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
     }
     guest_add(s, static_cast<int*>(own[which]) + offset, 1);
     for (void* memory : own) (void)cudaFreeAsync(memory, s);
-  };
-  struct Change {
-    const char* problem;
-    std::function<void(cudaStream_t, bool)> work;
   };
   const Change changes[] = {
       {"memcpy, source: ",
@@ -218,20 +229,80 @@ TEST_F(SinkCacheChecks, CopiesFillsHostFunctionsAndMoreWork) {
          guest_take(s, value);
        }},
   };
-  for (const Change& change : changes) {
-    SCOPED_TRACE(change.problem);
-    SinkCache sinks(checked(2));
-    for (int i = 0; i < 6; ++i) sinks.run(stream_, Key{}, [&](cudaStream_t s) { change.work(s, i >= 3); });
-    ASSERT_EQ(sinks.report().failures.size(), 1u) << sinks.report();
-    const std::string problem = sinks.report().failures[0].problem;
-    EXPECT_TRUE(contains(problem, change.problem)) << problem;
-    EXPECT_EQ(sinks.report().launches, 2u) << "1 and 2";
-  }
+  for (const Change& change : changes) expect_found(change);
   (void)read(sums_[0]);
   EXPECT_EQ(first, 3);
   EXPECT_EQ(second, 3);
   for (cudaEvent_t event : {forked, joined, outside[0], outside[1]}) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(side), cudaSuccess);
+}
+
+// Adds a node to the capture that `s` takes part in, as cudaMemset2DAsync() does. Does nothing outside of one.
+void add_fill(cudaStream_t s, const cudaMemsetParams& fill) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  std::size_t count = 0;
+  ASSERT_EQ(cudaStreamGetCaptureInfo(s, &status, nullptr, &graph, &before, &edges, &count), cudaSuccess);
+  if (status == cudaStreamCaptureStatusNone) return;
+  cudaGraphNodeParams params = {};
+  params.type = cudaGraphNodeTypeMemset;
+  params.memset.dst = fill.dst;
+  params.memset.elementSize = fill.elementSize;
+  params.memset.width = fill.width;
+  params.memset.height = fill.height;
+  params.memset.pitch = fill.pitch;
+  params.memset.value = fill.value;
+  cudaGraphNode_t node = nullptr;
+  ASSERT_EQ(cudaGraphAddNode(&node, graph, before, edges, count, &params), cudaSuccess);
+  ASSERT_EQ(cudaStreamUpdateCaptureDependencies(s, &node, nullptr, 1, cudaStreamSetCaptureDependencies), cudaSuccess);
+}
+
+TEST_F(SinkCacheChecks, PitchesAndElementsOfFills) {
+  void* rows = nullptr;
+  ASSERT_EQ(cudaMalloc(&rows, 256), cudaSuccess);
+  auto fill = [&](cudaStream_t s, unsigned element, std::size_t width, std::size_t height, std::size_t pitch) {
+    guest_add(s, sums_[2], 0);
+    add_fill(s, {.dst = rows, .pitch = pitch, .value = 7, .elementSize = element, .width = width, .height = height});
+  };
+  expect_found({"memset, pitch: 10 00 ", [&](cudaStream_t s, bool later) { fill(s, 4, 4, 3, later ? 80 : 16); }});
+  expect_found({"memset, element size: 04 00 ",
+                [&](cudaStream_t s, bool later) { fill(s, later ? 1 : 4, later ? 16 : 4, 1, 16); }});
+  messages_.clear();
+  SinkCache sinks(checked(1));
+  for (const std::size_t pitch : {16, 16, 16, 80}) {
+    sinks.run(stream_, Key{}, [&](cudaStream_t s) { fill(s, 4, 4, 1, pitch); });
+  }
+  EXPECT_TRUE(messages_.empty()) << "one row has no pitch: " << messages_[0];
+  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_EQ(cudaFree(rows), cudaSuccess);
+}
+
+TEST_F(SinkCacheChecks, AttributesOfLaunches) {
+  int major = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+  if (major < 9) GTEST_SKIP() << "clusters and programmatic launches need compute capability 9.0";
+  expect_found(
+      {"empty_kernel(), cluster: 01 00 00 00 01 00 00 00 01 00 00 00 before, 02 00 ", [](cudaStream_t s, bool later) {
+         cudaLaunchAttribute cluster = {};
+         cluster.id = cudaLaunchAttributeClusterDimension;
+         cluster.val.clusterDim = {later ? 2u : 1u, 1, 1};
+         guest_launch(s, cluster);
+       }});
+  expect_found({"empty_kernel(), cooperative: 00 00 00 00 ", [](cudaStream_t s, bool later) {
+                  cudaLaunchAttribute cooperative = {};
+                  cooperative.id = cudaLaunchAttributeCooperative;
+                  cooperative.val.cooperative = later ? 1 : 0;
+                  guest_launch(s, cooperative);
+                }});
+  expect_found({"empty_kernel(), ports of its dependencies: 00 before, 01 now", [&](cudaStream_t s, bool later) {
+                  guest_add(s, sums_[2], 0);
+                  cudaLaunchAttribute early = {};
+                  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+                  early.val.programmaticStreamSerializationAllowed = later ? 1 : 0;
+                  guest_launch(s, early);
+                }});
 }
 
 TEST_F(SinkCacheChecks, AnAddressOfFreedMemoryIsFound) {

@@ -15,6 +15,8 @@ struct GuestStruct {
   int many[16];
 };
 void guest_take(cudaStream_t stream, const GuestStruct& value);
+// Launches two blocks with this attribute, which do nothing.
+void guest_launch(cudaStream_t stream, const cudaLaunchAttribute& attribute);
 
 // Appends n elements to two lists of *count elements, and then increases the count, by one kernel.
 void guest_append(cudaStream_t stream, const float* x, const int* label, int n, float* xs, int* labels, int* count);

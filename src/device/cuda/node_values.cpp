@@ -107,11 +107,19 @@ class NodeReader {
     read.values.push_back({"grid", bytes_of(std::array{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ})});
     read.values.push_back({"block", bytes_of(std::array{kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ})});
     read.values.push_back({"shared memory", bytes_of(kernel.sharedMemBytes)});
+    const auto cluster = attribute(node, cudaLaunchAttributeClusterDimension).clusterDim;
+    read.values.push_back({"cluster", bytes_of(std::array{cluster.x, cluster.y, cluster.z})});
+    read.values.push_back({"cooperative", bytes_of(attribute(node, cudaLaunchAttributeCooperative).cooperative)});
     Arguments arguments = arguments_.read(node);
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       read.values.push_back({"parameter " + std::to_string(i), std::move(arguments[i])});
     }
     return read;
+  }
+  cudaLaunchAttributeValue attribute(cudaGraphNode_t kernel, cudaLaunchAttributeID id) const {
+    cudaLaunchAttributeValue value = {};
+    calls_.check(cudaGraphKernelNodeGetAttribute(kernel, id, &value), "cudaGraphKernelNodeGetAttribute");
+    return value;
   }
   Node read_copy(cudaGraphNode_t node) const {
     cudaMemcpy3DParms copy = {};
@@ -125,10 +133,13 @@ class NodeReader {
   Node read_fill(cudaGraphNode_t node) const {
     cudaMemsetParams fill = {};
     calls_.check(cudaGraphMemsetNodeGetParams(node, &fill), "cudaGraphMemsetNodeGetParams");
+    const std::size_t pitch = fill.height > 1 ? fill.pitch : 0;  // which means nothing for one row
     return {"memset",
             {{"destination", bytes_of(fill.dst)},
              {"value", bytes_of(fill.value)},
-             {"size", bytes_of(std::array{fill.width * fill.elementSize, fill.height})}}};
+             {"size", bytes_of(std::array{fill.width * fill.elementSize, fill.height})},
+             {"element size", bytes_of(fill.elementSize)},
+             {"pitch", bytes_of(pitch)}}};
   }
   Node read_host(cudaGraphNode_t node) const {
     cudaHostNodeParams host = {};
@@ -193,11 +204,17 @@ class GraphReader {
         identities.push_back(place.identity);
       };
       if (around) depends_on(*around);
-      for (cudaGraphNode_t earlier : dependencies_of(node)) depends_on(places.at(earlier));
+      Bytes ports;  // not 0 where a kernel may begin before the one that it depends on has ended
+      for (const auto& [earlier, port] : dependencies_of(node)) {
+        depends_on(places.at(earlier));
+        ports.push_back(port);
+      }
       std::sort(classes.begin(), classes.end());
       std::sort(identities.begin(), identities.end());
+      std::sort(ports.begin(), ports.end());
 
       Node values = nodes_.read(node);
+      values.values.push_back({"ports of its dependencies", std::move(ports)});
       for (Given& value : values.values) find_own_addresses(value);
       const Place place{classes_.of(values.name, classes), identities_.of({values.name, values.values}, identities)};
       places[node] = place;
@@ -228,7 +245,11 @@ class GraphReader {
     }
   }
 
-  std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) const {
+  struct Dependency {
+    cudaGraphNode_t node;
+    std::byte port;  // from_port of the edge
+  };
+  std::vector<Dependency> dependencies_of(cudaGraphNode_t node) const {
     std::size_t count = 0;
     calls_.check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count), "cudaGraphNodeGetDependencies");
     std::vector<cudaGraphNode_t> nodes(count);
@@ -237,7 +258,9 @@ class GraphReader {
       calls_.check(cudaGraphNodeGetDependencies(node, nodes.data(), edges.data(), &count),
                    "cudaGraphNodeGetDependencies");
     }
-    return nodes;
+    std::vector<Dependency> dependencies;
+    for (std::size_t i = 0; i < count; ++i) dependencies.push_back({nodes[i], std::byte{edges[i].from_port}});
+    return dependencies;
   }
 
   Calls& calls_;
