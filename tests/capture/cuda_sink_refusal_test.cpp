@@ -274,6 +274,71 @@ TEST_F(SinkCacheRefuses, AnErrorFromBeforeIsNotTakenForOne) {
   EXPECT_EQ(read(sums_[0]), 3);
 }
 
+// The function makes a graph of its own, and gives up where it cannot, so that the capture is empty but not broken.
+TEST_F(SinkCacheRefuses, ACaptureInItIsFoundBehindAnErrorFromBefore) {
+  auto own_graph = [&](cudaStream_t s) {
+    if (cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return;
+    guest_add(s, sums_[0], 1);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(exec, s), cudaSuccess);
+    EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  };
+  auto fail_to_begin = [&] {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(other_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(cudaStreamBeginCapture(other_, cudaStreamCaptureModeThreadLocal), cudaErrorIllegalState);
+    EXPECT_EQ(cudaStreamEndCapture(other_, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  };
+  const std::function<void()> failures[] = {[] { EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice); },
+                                            fail_to_begin};  // which has the code that the function will meet
+  for (const auto& fail : failures) {
+    SinkCache sinks(logged());
+    const int before = read(sums_[0]);
+    for (int i = 0; i < 5; ++i) {
+      fail();
+      sinks.run(stream_, Key{}, own_graph);
+      EXPECT_EQ(read(sums_[0]), before + i + 1);
+    }
+    (void)cudaGetLastError();
+    ASSERT_EQ(sinks.report().failures.size(), 1u) << sinks.report();
+    EXPECT_TRUE(contains(sinks.report().failures[0].problem, "cuStreamBeginCapture returned CUDA_ERROR_ILLEGAL_STATE"))
+        << sinks.report();
+  }
+}
+
+// CUDA lets nobody set the last error.
+TEST_F(SinkCacheRefuses, AnErrorFromBeforeThatTheCaptureReplacesIsTold) {
+  SinkCache sinks(logged({.warm_runs = 0}));
+  EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice);
+  sinks.run(stream_, Key{}, [&](cudaStream_t s) {
+    guest_add(s, sums_[0], 1);
+    (void)cudaStreamQuery(s);
+  });
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the error of the capture is no business of the caller's";
+  EXPECT_EQ(read(sums_[0]), 1);
+  ASSERT_EQ(messages_.size(), 2u);
+  EXPECT_TRUE(contains(messages_[0], "cudaErrorInvalidDevice")) << messages_[0];
+  EXPECT_TRUE(contains(messages_[0], "from before the call")) << messages_[0];
+  EXPECT_TRUE(contains(messages_[1], "cuStreamQuery returned ")) << messages_[1];
+}
+
+TEST_F(SinkCacheRefuses, AnErrorFromBeforeStaysWhereTheFunctionThrows) {
+  SinkCache sinks(logged({.warm_runs = 0}));
+  EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice);
+  sinks.run(stream_, Key{}, [&, first = true](cudaStream_t s) mutable {
+    guest_add(s, sums_[0], 1);
+    if (std::exchange(first, false)) throw std::runtime_error("not while capturing");
+  });
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  EXPECT_EQ(read(sums_[0]), 1);
+  EXPECT_EQ(messages_.size(), 1u);
+}
+
 TEST_F(SinkCacheRefuses, CallsOfOtherThreadsThatFailAreNotTheReason) {
   SinkCache sinks(logged({.warm_runs = 0}));
   sinks.run(stream_, Key{}, [&](cudaStream_t s) {

@@ -125,6 +125,11 @@ ErrorLog::~ErrorLog() {
   (void)listener_.release();  // CUDA may still call it
 }
 
+bool ErrorLog::has(cudaError_t code) const {
+  const std::vector<LoggedFailure> failures = read_error_log(listener_->messages);
+  return std::any_of(failures.begin(), failures.end(), [&](const LoggedFailure& f) { return f.number == code; });
+}
+
 std::string ErrorLog::cause(cudaError_t last) const {
   const std::vector<LoggedFailure> failures = read_error_log(listener_->messages);
   const LoggedFailure* found = find_cause(failures, last);

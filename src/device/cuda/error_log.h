@@ -45,6 +45,8 @@ class ErrorLog {
 
   // Whether the listener is registered, so that no failure stays unheard.
   bool is_heard() const { return handle_ != nullptr; }
+  // Whether a call has failed with this code.
+  bool has(cudaError_t code) const;
   // The failure that made the capture fail, as text; empty if the log does not tell. See find_cause().
   std::string cause(cudaError_t last) const;
 

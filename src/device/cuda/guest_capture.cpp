@@ -55,6 +55,17 @@ std::string remedy_for(std::string_view problem) {
   throw CaptureFailed("capture", Where(), problem, remedy_for(problem));
 }
 
+// After a capture that failed: removes the error that it left behind as the thread's last one. An error from before
+// that it has replaced is told to the log, because CUDA lets nobody set the last error.
+void forget_failure(cudaError_t pending, const Log& log) {
+  if (cudaPeekAtLastError() == pending) return;
+  const bool is_replaced = cudaGetLastError() != cudaSuccess && pending != cudaSuccess;
+  if (!is_replaced) return;
+  log.warn({"sink: ", cudaGetErrorName(pending),
+            ", an error of CUDA from before the call that nobody had read (cudaGetLastError), is gone: a capture that "
+            "failed has replaced it, and CUDA lets nobody set it again"});
+}
+
 }  // namespace
 
 // The first failure of several calls.
@@ -111,7 +122,7 @@ GraphHandle GuestCapture::end(StreamHandle& origin, cudaStream_t stream, Failed&
 GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, FunctionRef<void(cudaStream_t)> enqueue) {
   StreamHandle& origin = open(legacy);
   const cudaStream_t given = is_legacy(stream) ? origin.get() : stream;
-  const bool had_error = cudaPeekAtLastError() != cudaSuccess;
+  const cudaError_t pending = cudaPeekAtLastError();  // from before, which nobody has read
   const ErrorLog log(calls_->log);
   calls_->check(cudaStreamBeginCapture(origin.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
 
@@ -133,7 +144,9 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
     } catch (...) {
       exception = thrown();
     }
-    if (!had_error) failed.note(cudaPeekAtLastError(), "a call in the function");
+    // Where the code is that of the error from before, the log tells whether a call has failed with it again.
+    const cudaError_t last = cudaPeekAtLastError();
+    if (last != pending || log.has(last)) failed.note(last, "a call in the function");
     if (exception) refused = refused_call();  // failures from here on may be consequences of the exception
     const cudaError_t joined = link(given, origin.get());
     failed.note(joined, "cudaEventRecord");
@@ -142,7 +155,7 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
   }
   GraphHandle graph = end(origin, given, failed);
   if (!failed && !exception) return graph;
-  if (!had_error) (void)cudaGetLastError();
+  forget_failure(pending, calls_->log);
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);
   if (!exception) refuse(refused_call() + run_twice);
   const std::string text = std::string("the function threw: ") + exception->problem;
