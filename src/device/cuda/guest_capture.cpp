@@ -20,6 +20,12 @@ bool is_capturing(cudaStream_t stream) noexcept {
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
+bool is_empty(cudaGraph_t graph, Calls& calls) {
+  std::size_t nodes = 0;
+  calls.check(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
+  return nodes == 0;
+}
+
 constexpr const char* kBrokenByAnother = "another thread has broken the capture: no call of this thread failed before";
 
 constexpr const char* kMayHaveRunTwice = "; what the function gave to other streams after that call may have run twice";
@@ -154,6 +160,11 @@ GraphHandle GuestCapture::capture(cudaStream_t stream, LegacyStream legacy, Func
     if (joined == cudaErrorStreamCaptureInvalidated) run_twice = kMayHaveRunTwice;
   }
   GraphHandle graph = end(origin, given, failed);
+  // A function with a capture of its own may give up quietly where CUDA refuses that: then it has not done its work.
+  if (!failed && log.has(cudaErrorIllegalState) && is_empty(graph.get(), *calls_)) {
+    failed.note(cudaErrorIllegalState, "cudaStreamBeginCapture");
+    run_twice = kMayHaveRunTwice;
+  }
   if (!failed && !exception) return graph;
   forget_failure(pending, calls_->log);
   if (is_sticky(failed.code)) calls_->fail(failed.code, failed.call);
