@@ -417,12 +417,50 @@ TEST_F(Enqueue, WhatACapturedFunctionWouldLoseIsAnErrorThatNamesEnqueue) {
       {"run", [&](cudaStream_t) { p.run(); }},
       {"run", [&](cudaStream_t s) { p.run(sink, {.stream = s}); }},
       {"run", [&](cudaStream_t) { p.enqueue(other); }},
+  EXPECT_EQ(nodes_of(0), 3 * nodes_of(1));
       {"write",
        [&](cudaStream_t) {
          p.write(x_, std::vector<float>{4, 3, 2, 1});
        }},
       {"set_steps", [&](cudaStream_t) { p.set_steps(7); }},
       {"time_ops", [&](cudaStream_t) { p.time_ops(1); }},
+// Branches of the caller's graph would run steps beside each other, which change the same memory.
+TEST_F(Enqueue, StepsOnBranchesOfOneCaptureRunOneAfterTheOther) {
+  cudaStream_t side = nullptr;
+  cudaEvent_t fork = nullptr, joined = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  ASSERT_EQ(cudaSuccess, cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+  ASSERT_EQ(cudaSuccess, cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+  Program by_run = trainer();
+  for (int i = 0; i < 10; ++i) by_run.run();
+  Program p = trainer();
+  p.run();
+  for (int i = 0; i < 2; ++i) {
+    cudaGraphExec_t exec = capture([&] {
+      EXPECT_EQ(cudaSuccess, cudaEventRecord(fork, stream_));
+      EXPECT_EQ(cudaSuccess, cudaStreamWaitEvent(side, fork, 0));
+      p.enqueue(stream_);
+      p.enqueue(side);
+      p.enqueue(stream_);
+      EXPECT_EQ(cudaSuccess, cudaEventRecord(joined, side));
+      EXPECT_EQ(cudaSuccess, cudaStreamWaitEvent(stream_, joined, 0));
+    });
+    std::size_t roots = 0;
+    EXPECT_EQ(cudaSuccess, cudaGraphGetRootNodes(graphs_.back(), nullptr, &roots));
+    EXPECT_EQ(roots, 1u);
+    launch(exec);
+  }
+  cudaGraphExec_t three = capture([&] {
+    for (int i = 0; i < 3; ++i) p.enqueue(stream_);
+  });
+  EXPECT_EQ(nodes_of(0), nodes_of(2));
+  launch(three);
+  EXPECT_EQ(p.records("loss"), by_run.records("loss"));
+  EXPECT_EQ(cudaSuccess, cudaEventDestroy(joined));
+  EXPECT_EQ(cudaSuccess, cudaEventDestroy(fork));
+  EXPECT_EQ(cudaSuccess, cudaStreamDestroy(side));
+}
+
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.call);

@@ -89,10 +89,40 @@ void StreamCapture::enter(Streams streams, CudaStream& callers, std::shared_ptr<
   std::copy(others.begin(), others.end(), own.begin() + 1);
   redirect(streams, own);
   origin_ = &cuda_stream(*streams[0]);
+  if (const Frontier before = frontier(callers); before.graph) chain(callers, before, std::move(owner));
   const Frontier before = frontier(callers);
-  if (before.graph) keep_alive(before.graph, std::move(owner), calls_);
   // Only nodes that come now belong to ops.
   for (std::size_t i = 0; i < before.count; ++i) nodes_.owners.emplace(before.nodes[i], nullptr);
+}
+
+// Steps change the same memory, so they must not run beside each other on branches of the caller's graph.
+void StreamCapture::chain(const CudaStream& callers, const Frontier& before, std::shared_ptr<void> owner) {
+  const auto kept = std::make_shared<std::shared_ptr<void>>(std::move(owner));
+  keep_alive(before.graph, kept, calls_);
+  std::erase_if(entered_, [](const Entered& known) { return known.kept.expired(); });
+  auto here = std::find_if(entered_.begin(), entered_.end(), [&](const Entered& e) { return e.id == before.id; });
+  if (here == entered_.end()) {
+    Entered added{before.id, kept, {}, false};
+    calls_.check(cudaEventCreateWithFlags(added.end.out(calls_.log), cudaEventDisableTiming),
+                 "cudaEventCreateWithFlags");
+    entered_.push_back(std::move(added));
+    here = entered_.end() - 1;
+  } else if (here->has_end) {
+    calls_.check(cudaStreamWaitEvent(callers.get(), here->end.get(), cudaEventWaitDefault), "cudaStreamWaitEvent");
+  } else {
+    refuse_capture(nullptr, "an earlier step in the same capture was cut off", kCaptureRemedy);
+  }
+  here->has_end = false;
+  step_in_ = &*here;
+  callers_ = &callers;
+}
+
+void StreamCapture::end_step() noexcept {
+  if (!step_in_) return;
+  Entered& step = *std::exchange(step_in_, nullptr);
+  ++calls_.counters.api_calls;
+  step.has_end = cudaEventRecord(step.end.get(), callers_->get()) == cudaSuccess;
+  if (!step.has_end) (void)cudaGetLastError();
 }
 
 // In thread-local mode, calls of other threads, such as allocations, do not affect the capture.
@@ -103,7 +133,7 @@ void StreamCapture::begin_capture(CudaStream& stream) {
 
 StreamCapture::Frontier StreamCapture::frontier(const CudaStream& stream, const BoundNode* node) const {
   Frontier f;
-  calls_.check(cudaStreamGetCaptureInfo(stream.get(), &f.status, nullptr, &f.graph, &f.nodes, &f.edges, &f.count),
+  calls_.check(cudaStreamGetCaptureInfo(stream.get(), &f.status, &f.id, &f.graph, &f.nodes, &f.edges, &f.count),
                "cudaStreamGetCaptureInfo", node);
   return f;
 }
@@ -354,6 +384,7 @@ void StreamCapture::cancel() noexcept {
   origin_ = nullptr;
   nodes_ = {};
   restore_streams();
+  end_step();
   stop_listening();
   end_captures();
 }

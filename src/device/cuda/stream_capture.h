@@ -51,7 +51,8 @@ class StreamCapture {
   std::unique_ptr<CudaCapturedGraph> end(std::unique_ptr<CudaCapturedGraph> spare);
   void cancel() noexcept;
   // In place of begin() and end(): takes part in a capture that somebody else has begun on `callers`, until cancel().
-  // `owner`: see DeviceCapture::enter_capture().
+  // `owner`: see DeviceCapture::enter_capture(). Behind what was entered before in the same capture, on whatever
+  // stream.
   void enter(Streams streams, CudaStream& callers, std::shared_ptr<void> owner);
 
  private:
@@ -61,6 +62,14 @@ class StreamCapture {
     const cudaGraphNode_t* nodes = nullptr;
     const cudaGraphEdgeData* edges = nullptr;
     std::size_t count = 0;
+    unsigned long long id = 0;  // the same for all streams of a capture
+  };
+  // A capture of somebody else that steps became a part of.
+  struct Entered {
+    unsigned long long id = 0;
+    std::weak_ptr<void> kept;  // by its graph: gone when the capture is, and all that was made of it
+    EventHandle end;           // recorded behind the last step
+    bool has_end = false;      // else that step was cut off
   };
   Frontier frontier(const CudaStream& stream, const BoundNode* node = nullptr) const;
   cudaGraphNode_t add_conditional(const CudaStream& stream, TaskKind kind, cudaGraphConditionalHandle handle,
@@ -70,6 +79,10 @@ class StreamCapture {
   void record_body(cudaGraph_t graph, Streams like, const FunctionRef<void(Streams)>& body,
                    FunctionRef<void(const CudaStream&)> at_the_end);
   void begin_capture(CudaStream& stream);
+  // Lets the graph keep `owner`, and `callers` wait for the last step in the same capture.
+  void chain(const CudaStream& callers, const Frontier& before, std::shared_ptr<void> owner);
+  // Ends the step for which enter() was called.
+  void end_step() noexcept;
   CudaStream& begin_body(cudaGraph_t graph, Streams streams);
   // Makes the first stream wait for all others that hold work.
   void join(Streams streams);
@@ -101,6 +114,9 @@ class StreamCapture {
   // For enter(). A stream takes part in the caller's capture until that ends, so for each capture that goes on there
   // are others.
   std::vector<Level> inside_;
+  std::vector<Entered> entered_;         // the captures that may go on
+  Entered* step_in_ = nullptr;           // the capture that the step of enter() becomes a part of, until cancel()
+  const CudaStream* callers_ = nullptr;  // the stream of that step
   std::size_t depth_ = 0;
   bool is_rehearsing_ = false;
   CalledStack called_;  // below the frame of begin(): the functions of ops, which are called deeper, have theirs there
