@@ -239,11 +239,10 @@ class Program {
   // wait for each other, and compare plans and first values: see ranks.h.
   void bind(Where where = Where::current());
 
-  // Runs steps. Returns when they are issued, not when they are done. Allocates nothing for shapes that are bound. In
-  // the modes that sink, the first step for each set of input shapes runs interactively; then the step is captured, or
-  // later, see Tuning::capture_after.
-  // Throws Error, having changed nothing, if an input was not written, a feed has too few slices, or the stream of the
-  // caller cannot be used.
+  // Runs steps. Returns when they are issued, not when they are done (but see enqueue()). Allocates nothing for shapes
+  // that are bound. In the modes that sink, the first step for each set of input shapes runs interactively; then the
+  // step is captured, or later, see Tuning::capture_after. Throws Error, having changed nothing, if an input was not
+  // written, a feed has too few slices, or the stream of the caller cannot be used.
   void run(Mode mode = sink, const RunOptions& options = {}, Where where = Where::current());
 
   // Gives one step to a CUDA stream of the caller's, and nothing else: the step runs after what the
@@ -259,7 +258,9 @@ class Program {
   // Variables, wait for them: sync() throws what has failed in them, but waits only for steps of run(). Data, steps and
   // seeds that are given then by write(), set_steps(), set_seed() or Variable::write() are there for the next launch.
   // write() with WriteOptions::stream is the one call that needs no wait. No other program may use the Variables
-  // meanwhile.
+  // meanwhile. Launches after a run() see what it has left: once a step was captured, run() returns when its steps are
+  // done; with RunOptions::stream it does not wait, and they are done for what that stream is given later. Steps of one
+  // program in one capture run one after the other, in the order of these calls, on branches of the caller's, too.
   //
   // The caller's graph keeps all that the step uses alive: the program may be destroyed while launches of it are under
   // way or still to come, and these compute what they would have computed. Everything that was captured for these input

@@ -225,7 +225,7 @@ std::int64_t Program::Impl::run_from(std::int64_t first, Mode mode, const RunOpt
   } else {
     first = options.steps;
   }
-  if (options.stream) device().make_wait(session_.borrowed_stream(*options.stream), stream());
+  end_call(options.stream);
   if (runner_.has_captured()) trim_shapes();
   return first;
 }

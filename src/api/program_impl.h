@@ -124,9 +124,10 @@ class Program::Impl final : private Allocator {
   void wait_for_caller(cudaStream_t stream, const Where& where);
   // The same for a write; throws Error for a stream that is being captured.
   void begin_write(cudaStream_t stream, const Where& where);
-  // Ends a write: the next launch of a graph of the caller's, which is not ordered with the program's stream, finds all
-  // that the host has given to that stream.
-  void finish_write(const WriteOptions& options);
+  // Ends a call that has given work to the program's streams. The caller's `stream` goes on behind that work. Without a
+  // stream, this waits on the host if the caller's next use of the results is not ordered with the program's stream: a
+  // launch of a graph that holds a step, and with `is_for_caller` any use.
+  void end_call(const std::optional<cudaStream_t>& stream, bool is_for_caller = false);
   // Tells the watch how the program runs, for its message if a wait for other ranks is given up.
   void tell_watch(const ShapeEntry& entry, Mode mode);
   void refresh_invariant_copies();

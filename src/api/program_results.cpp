@@ -55,7 +55,7 @@ void Program::Impl::set_steps(std::int64_t steps, const Where& where) {
   sync(where);
   auto step = static_cast<std::int32_t>(steps);
   device().upload(stream(), &memory_.control()->block.step, &step, sizeof step);
-  finish_write({});
+  end_call({});
 }
 
 void Program::Impl::take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where) {

@@ -43,12 +43,12 @@ void Program::Impl::begin_write(cudaStream_t stream, const Where& where) {
   device().make_wait(this->stream(), callers);
 }
 
-void Program::Impl::finish_write(const WriteOptions& options) {
-  if (options.stream) {
-    device().make_wait(session_.borrowed_stream(*options.stream), stream());
-  } else if (is_in_callers_graph_) {
+void Program::Impl::end_call(const std::optional<cudaStream_t>& stream, bool is_for_caller) {
+  if (stream) {
+    device().make_wait(session_.borrowed_stream(*stream), this->stream());
+  } else if (is_in_callers_graph_ || is_for_caller) {
     const HostWatch::Wait waits(watch());
-    device().wait(stream());
+    device().wait(this->stream());
   }
 }
 
@@ -67,7 +67,7 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
   bool is_reshaped = allocate("what was written (" + bytes_text(type.bytes()) + ")",
                               "write fewer slices at once and run fewer steps per launch, use smaller batches", where,
                               [&] { return inputs_.write(input, type, data, shape_is_known, where); });
-  finish_write(options);
+  end_call(options.stream);
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 
@@ -86,7 +86,7 @@ void Program::Impl::write(const Staged& staged, const Where& where) {
   const bool is_reshaped =
       allocate("staged slices", "stage fewer slices at once and run fewer steps per launch, use smaller batches", where,
                [&] { return inputs_.send(staged, where); });
-  finish_write({});
+  end_call({});
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 

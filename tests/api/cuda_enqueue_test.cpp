@@ -336,6 +336,42 @@ TEST_F(Enqueue, ALaunchReadsWhatTheHostGaveBefore) {
   EXPECT_EQ(p.records("step"), steps);
 }
 
+// What the launches of a graph find is what run() has left, though nothing orders the two on the device.
+TEST_F(Enqueue, ALaunchComesBehindTheRunBefore) {
+  float* memory = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaMalloc(reinterpret_cast<void**>(&memory), 256));
+  ASSERT_EQ(cudaSuccess, cudaMemset(memory, 0, 256));
+  ASSERT_EQ(cudaSuccess, cudaDeviceSynchronize());
+  {
+    Graph g;
+    Variable w("w", Tensor({0.0f}));
+    assign(w, g.value(w) + 1.0);
+    g.record("w", g.updated(w));
+    Program p = compile(g, {.target = cuda(0)});
+    p.bind_memory(w, memory, 256);
+    p.run();
+    cudaGraphExec_t exec = capture([&] { p.enqueue(stream_); });
+    std::vector<float> steps{1};
+    auto expect_steps = [&](int count) {
+      launch(exec);
+      for (int i = 0; i <= count; ++i) steps.push_back(steps.back() + 1);
+      float now = 0;
+      EXPECT_EQ(cudaSuccess, cudaMemcpy(&now, memory, sizeof now, cudaMemcpyDefault));
+      EXPECT_EQ(now, steps.back());
+    };
+    for (int i = 0; i < 4; ++i) {
+      p.run(sink, {.steps = 10});
+      expect_steps(10);
+      p.run(sink, {.steps = 10, .stream = stream_});
+      expect_steps(10);
+      p.enqueue(stream_);
+      expect_steps(1);
+    }
+    EXPECT_EQ(p.records("w"), steps);
+  }
+  EXPECT_EQ(cudaSuccess, cudaFree(memory));
+}
+
 // In the order of a stream nobody waits: neither is a write too late for the launch behind it, nor too early for the
 // one before.
 TEST_F(Enqueue, AWriteInTheOrderOfAStream) {
