@@ -154,7 +154,8 @@ struct WriteOptions {
   // A CUDA stream of the caller's, as in RunOptions: the copy begins when everything that the stream was given so far
   // is done, and what the stream is given after write() has returned waits for the copy. write() returns without
   // waiting for either. For launches of a graph that holds a step (Program::enqueue()). Empty: the copy is ordered with
-  // runs, and once a step was captured, write() waits for its copy, so that any launch after it reads the data.
+  // runs; into memory of bind_memory(), and once a step was captured, write() waits for it, so all that follows sees
+  // it.
   std::optional<cudaStream_t> stream{};
 };
 

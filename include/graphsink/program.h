@@ -167,8 +167,9 @@ class Program {
 
   // Gives data to an input or a feed. An input takes one tensor. A feed takes one slice, which every step uses, or one
   // slice for each step of the coming run, along a new first dimension. An open dimension becomes as large as the
-  // tensor's. The data is copied before the call returns. Throws Error for another dtype or shape, and for a stream
-  // that cannot be used or is being captured.
+  // tensor's. The data is copied before the call returns; in memory of bind_memory() it lies there then, unless
+  // WriteOptions name a stream. Throws Error for another dtype or shape, and for a stream that cannot be used or is
+  // being captured.
   void write(const Value& input, const Tensor& tensor, Where where = Where::current()) {
     write(input, tensor, WriteOptions{}, where);
   }

@@ -67,7 +67,7 @@ void Program::Impl::write(const Value& input, const TensorType& type, const void
   bool is_reshaped = allocate("what was written (" + bytes_text(type.bytes()) + ")",
                               "write fewer slices at once and run fewer steps per launch, use smaller batches", where,
                               [&] { return inputs_.write(input, type, data, shape_is_known, where); });
-  end_call(options.stream);
+  end_call(options.stream, inputs_.is_callers(input.node()));
   if (is_reshaped) shapes_.select(inputs_.shapes());
 }
 

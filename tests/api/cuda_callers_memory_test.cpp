@@ -67,6 +67,36 @@ TEST_F(CudaCallersMemory, IsOrderedByTheCallersStream) {
   EXPECT_EQ(cudaSuccess, cudaFree(out));
 }
 
+// What the caller does next with the memory is not ordered with the program's stream.
+TEST_F(CudaCallersMemory, HasWhatWasWrittenWhenTheCallReturns) {
+  std::byte* in = allocated();
+  float* read = nullptr;
+  ASSERT_EQ(cudaSuccess, cudaHostAlloc(reinterpret_cast<void**>(&read), 2 * kBytes, 0));
+  {
+    Program p = compile(g_, {.target = cuda(0)});
+    p.bind_memory(x_, in, kBytes);
+    p.write(x_, std::vector<float>{0, 0});
+    p.run();
+    p.sync();
+    p.write(x_, std::vector<float>{1, 1});
+    ASSERT_EQ(cudaSuccess, cudaMemcpyAsync(read, in, kBytes, cudaMemcpyDeviceToHost, stream_));
+    ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+    EXPECT_EQ(read[1], 1.0f);
+    const float newer[] = {2, 2};
+    p.write(x_, std::vector<float>{1, 1});
+    ASSERT_EQ(cudaSuccess, cudaMemcpy(in, newer, kBytes, cudaMemcpyHostToDevice));
+    p.run();
+    EXPECT_EQ(p.output(y_).at(1), 4.0);
+    // In the order of a stream the host need not wait.
+    p.write(x_, std::vector<float>{3, 3}, {.stream = stream_});
+    ASSERT_EQ(cudaSuccess, cudaMemcpyAsync(read + 2, in, kBytes, cudaMemcpyDeviceToHost, stream_));
+    ASSERT_EQ(cudaSuccess, cudaStreamSynchronize(stream_));
+    EXPECT_EQ(read[3], 3.0f);
+  }
+  EXPECT_EQ(cudaSuccess, cudaFreeHost(read));
+  EXPECT_EQ(cudaSuccess, cudaFree(in));
+}
+
 #ifdef GRAPHSINK_EMULATED
 // What was captured for the old memory goes, and so must not be running.
 TEST_F(CudaCallersMemory, IsBoundAnewWhenTheLaunchesHaveEnded) {
