@@ -214,7 +214,7 @@ Tensor Program::output(std::string_view name, Where where) {
 Tensor Program::output(const Value& value, Where where) {
   return at_line(where, [&] { return impl(where)->output(value, where); });
 }
-void Program::set_seed(std::uint32_t seed, Where where) { impl(where)->set_seed(seed); }
+void Program::set_seed(std::uint32_t seed, Where where) { impl(where)->set_seed(seed, where); }
 std::int64_t Program::record_capacity(std::string_view name, Where where) const {
   return impl(where)->record_capacity(name, where);
 }

@@ -165,8 +165,13 @@ void Program::Impl::require_issuer(const char* call, const Where& where) const {
       call, where,
       "was called in a function that a SinkCache captures: it would be done now, and be missing from every "
       "launch",
-      "call it before SinkCache::run(); for a step that is a part of the captured work, call enqueue() with the "
-      "stream that the function is given");
+      "call it before or after SinkCache::run(); for a step that is a part of the captured work, call enqueue() "
+      "with the stream that the function is given");
+}
+
+void Program::Impl::set_seed(std::uint32_t seed, const Where& where) {
+  require_issuer("set_seed", where);
+  runner_.set_seed(seed);
 }
 
 void Program::Impl::wait_for_caller(cudaStream_t stream, const Where& where) {

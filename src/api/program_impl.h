@@ -65,7 +65,7 @@ class Program::Impl final : private Allocator {
   std::int64_t lost_records(std::string_view name, const Where& where) { return records_.lost(name, where); }
   Tensor output(std::string_view name, const Where& where);
   Tensor output(const Value& value, const Where& where);
-  void set_seed(std::uint32_t seed) { runner_.set_seed(seed); }
+  void set_seed(std::uint32_t seed, const Where& where);
   std::int64_t steps(const Where& where);
   void set_steps(std::int64_t steps, const Where& where);
   Counters counters() const;
@@ -87,8 +87,8 @@ class Program::Impl final : private Allocator {
   Plan make_current_plan() const;
   // Throws Error in a child of fork(), and in the body of an op of this program.
   void require_caller(const char* call, const Where& where) const;
-  // The same for calls that give work to streams of the program: throws Error in a function that a SinkCache captures,
-  // too.
+  // The same for calls of which the launches of a captured function would repeat nothing: throws Error in a function
+  // that a SinkCache captures, too.
   void require_issuer(const char* call, const Where& where) const;
 
   void allocate_status(const Where& where);

@@ -7,7 +7,7 @@
 namespace graphsink {
 
 void Program::Impl::sync(const Where& where) {
-  require_caller("sync", where);
+  require_issuer("sync", where);
   const RunGate::Inside inside(variables_.gate());
   const HostWatch::Wait waits(watch());
   settle();
@@ -20,7 +20,7 @@ void Program::Impl::sync(const Where& where) {
 }
 
 bool Program::Impl::poll(const Where& where) {
-  require_caller("poll", where);
+  require_issuer("poll", where);
   const RunGate::Inside inside(variables_.gate());
   const bool is_done = [&] {
     const HostWatch::Wait waits(watch());  // the software device may be at work meanwhile
@@ -41,7 +41,7 @@ bool Program::Impl::poll(const Where& where) {
 }
 
 std::int64_t Program::Impl::steps(const Where& where) {
-  require_caller("steps", where);
+  require_issuer("steps", where);
   const RunGate::Inside inside(variables_.gate());
   const HostWatch::Wait waits(watch());
   return status_.download_block().step;
@@ -63,6 +63,7 @@ void Program::Impl::take_record(std::string_view name, bool may_run, const GetVa
 }
 
 void Program::Impl::read_record(std::string_view name, const GetValues& get, const Where& where) {
+  require_issuer("records", where);
   records_.require(name, where);
   sync(where);
   take_record(name, false, get, where);
@@ -78,7 +79,7 @@ Tensor Program::Impl::output(std::string_view name, const Where& where) {
 }
 
 Tensor Program::Impl::output(const Value& value, const Where& where) {
-  require_caller("output", where);
+  require_issuer("output", where);
   const RunGate::Inside inside(variables_.gate());
   if (!value.valid() || value.graph() != original_) {
     throw Error("output", where, "the Value belongs to another graph", "pass a Value of the graph that was compiled");

@@ -2,17 +2,27 @@
 
 #include "base/at_line.h"
 #include "base/in_body.h"
+#include "base/in_capture.h"
 #include "base/printable.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
 namespace {
 
-// The body would wait for the end of the step that it is part of.
-void refuse_in_body(const Variable& variable, const std::string& call, const Where& where) {
-  if (!InBody::here()) return;
-  throw Error("Variable \"" + variable.name() + "\"", where, call + "() was called by the body of an op",
-              "give the op the Variable's value as an operand, and assign() what it returns");
+// The body would wait for the end of the step that it is part of, and launches would repeat nothing of the call.
+void require_outside(const Variable& variable, const std::string& call, const Where& where) {
+  const std::string op = "Variable \"" + variable.name() + "\"";
+  if (InBody::here()) {
+    throw Error(op, where, call + "() was called by the body of an op",
+                "give the op the Variable's value as an operand, and assign() what it returns");
+  }
+  if (InCapture::here()) {
+    throw Error(op, where,
+                call +
+                    "() was called in a function that a SinkCache captures: it would be done now, and be missing "
+                    "from every launch",
+                "call it before or after SinkCache::run()");
+  }
 }
 
 }  // namespace
@@ -66,7 +76,7 @@ const Placement& Variable::placement(Where where) const {
 
 Tensor Variable::read(Where where) const {
   require_valid(*this, "Variable", where);
-  refuse_in_body(*this, "read", where);
+  require_outside(*this, "read", where);
   std::lock_guard lock(data_->lock);
   Tensor value = data_->storage ? at_line(where, [&] { return data_->storage->read(); }) : data_->value;
   for (const auto& known : data_->writers)
@@ -82,7 +92,7 @@ void Variable::write(const Tensor& tensor, Where where) {
     throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
                 "write a tensor of its type");
   }
-  refuse_in_body(*this, "write", where);
+  require_outside(*this, "write", where);
   std::lock_guard lock(data_->lock);
   if (data_->storage) {
     at_line(where, [&] { data_->storage->write(tensor); });
