@@ -36,7 +36,10 @@ struct LossScale {
 struct GradientOptions {
   // The largest norm of the gradients of all parameters together; larger ones are scaled down to it. 0 means no limit.
   // With an infinite limit the norm is computed (Optimizer::gradient_norm), and nothing is scaled. A Value may also be
-  // negative, for no limit in this step; if it is not a number, the parameters are none after the update.
+  // negative, for no limit in this step. If it is not a number, or the norm is none, because a gradient is none, no
+  // parameter is a number after the update; a loss scale skips the update then. The norm, and the factor by which this,
+  // `accumulate` and a loss scale multiply gradients, are f32, also for parameters of f64: a norm that f32 does not
+  // hold is infinite, and the update then nothing.
   Arg clip_norm = 0;
   // The number of steps whose gradients are averaged for one update; at least 1.
   int accumulate = 1;

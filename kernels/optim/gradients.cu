@@ -172,7 +172,7 @@ struct Decision {
 };
 
 // `norm` is that of the sum of gradients so far, 0 where nobody asked for it. A limit that is not a number makes the
-// update not a number.
+// update not a number, and so does a norm that is none, where there is a limit.
 HD void decide(const ControlAttrs& attrs, std::int32_t step, float norm, float loss_scale, float clip,
                const Decision& to) {
   bool is_last = step % attrs.accumulate == attrs.accumulate - 1;
@@ -182,8 +182,9 @@ HD void decide(const ControlAttrs& attrs, std::int32_t step, float norm, float l
   *to.apply = is_last && !overflowed;
   *to.overflowed = is_last && overflowed;
   *to.norm = mean_norm;
-  const bool is_above = clip > 0 && mean_norm > clip, is_number = clip == clip;
-  *to.scale = is_above ? unscale * (clip / mean_norm) : is_number ? unscale : clip;
+  const bool is_above = clip > 0 && mean_norm > clip, limits = clip > 0 && math::is_finite(clip);
+  const float of_none = clip != clip ? clip : limits && mean_norm != mean_norm ? mean_norm : unscale;
+  *to.scale = is_above ? unscale * (clip / mean_norm) : of_none;
 }
 
 // A null pointer: there is no such operand.

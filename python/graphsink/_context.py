@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import WeakSet, WeakValueDictionary
 
 from graphsink import _core
+from graphsink._error import Error
 
 # Graphs by the number that all of their Values know, and all programs, as long as somebody uses them.
 graphs: WeakValueDictionary[int, _core.Graph] = WeakValueDictionary()
@@ -20,14 +22,27 @@ _graph: ContextVar[_core.Graph | None] = ContextVar("graphsink_graph", default=N
 _eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=None)
 
 
+def _is_busy(program: _core.Program) -> bool:
+    """Waits for the steps of a program. True if another thread is in a call of it."""
+    try:
+        program.sync()
+    except Error as error:  # also a failed step that nobody asked for, or a child of fork()
+        return "another thread" in error.problem
+    except Exception:
+        pass
+    return False
+
+
 def wait_for_programs() -> None:
     """Called before the interpreter ends: functions of host ops cannot run behind that."""
     _core.begin_end()
     known = list(programs)
     if not leave_steps(known):
+        tries = 100
         for program in known:
-            with suppress(Exception):  # a failed step that nobody asked for, or a child of fork()
-                program.sync()
+            while _is_busy(program) and tries > 0:  # a call of a daemon thread ends first, unless it takes longer than a second
+                tries -= 1
+                time.sleep(0.01)
     _core.end_python(has_daemons=threading.active_count() > 1)
 
 

@@ -204,8 +204,22 @@ class Traced:
         waits = self._target is not None and self._target != _core.cpu()
         with _AtOnce(self._lock, self._name()) if waits and _core.is_in_host_op() else self._lock:
             if key not in self._steps:
-                self._steps[key] = self._compile(types, self._target, self._options)
+                made = self._compile(types, self._target, self._options)
+                for other in self._steps.values():
+                    self._require_shared_state(made, other)
+                self._steps[key] = made
             return self._steps[key]
+
+    def _require_shared_state(self, made: TracedProgram, other: TracedProgram) -> None:
+        """Raises Error for Variables of one name that the function makes anew for each signature, such as the state and the rate
+        of an optimizer: steps of one would not see what those of the other have left."""
+        before = {variable.name: variable for variable in other.variables}
+        apart = [variable.name for variable in made.variables if before.get(variable.name, variable) != variable]
+        if apart:
+            _core.refuse(self._name(), "was called with arrays of another shape or dtype than before, and makes Variables for each signature: "
+                         f"{', '.join(map(repr, apart[:3]))}{', ...' if len(apart) > 3 else ''}, such as the state of an optimizer, which would "
+                         "train with other numbers than one state for all", "declare the dimension that changes open, as in x=gs.input(gs.f32, "
+                         "gs.open(32), 784), so that there is one signature; or leave out the smaller batch, and make Variables outside")
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(TracedProgram, name) or hasattr(_core.Program, name)):

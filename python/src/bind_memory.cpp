@@ -83,7 +83,7 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
   const TensorType type = is_variable ? nb::inst_ptr<Variable>(what)->type(where) : value.type(where);
   const bool is_written = is_variable || !is_input(self, value);
   const nb::object given = copy ? copied(array, type, target, where) : nb::borrow(array);
-  const GivenMemory memory = memory_of(given, target.id, is_written, stream_of(stream), where);
+  const GivenMemory memory = memory_of(given, target.id, stream_of(stream), where);
   require_fit(memory, type, target, is_written, where);
   const std::shared_ptr<const void> kept = keep(memory.owner);
   {
@@ -95,6 +95,9 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
     } else {
       self.program->bind_memory(value, memory.begin, type.bytes(), kept, where);
     }
+  }
+  if (!is_variable && !is_written) {
+    memory.is_read_only ? (void)self.read_only.insert(value.node()) : (void)self.read_only.erase(value.node());
   }
   if (!is_variable && (is_written || is_output(self, value)))
     self.outputs.insert_or_assign({value.node(), value.output()},
@@ -118,7 +121,7 @@ void bind_bind_memory(nb::class_<ProgramHandle>& type) {
            "stream waits for it in the place of this call. The array is kept as long as its memory may be used. With "
            "`copy`, a copy of the array is bound. Returns the array that is bound. Call it before the first run. "
            "Raises Error for an array that does not fit, for one with a mask, and for one that is read-only where "
-           "steps write to it.");
+           "steps write to it; write() to an input in a read-only one raises it, too.");
 }
 
 }  // namespace graphsink::python

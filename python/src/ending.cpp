@@ -46,6 +46,12 @@ bool is_of_the_end(const Error& error) noexcept {
 
 void set_exit() noexcept { PyErr_SetNone(PyExc_SystemExit); }
 
+void require_not_left_behind() {
+  if (!is_left_behind()) return;
+  set_exit();
+  throw nb::python_error();
+}
+
 void end_later(std::shared_ptr<void> object, nb::object callables) noexcept {
   const std::lock_guard lock(late().mutex);
   late().all.push_back({std::move(object), std::move(callables)});

@@ -32,6 +32,8 @@ bool is_of_the_end(const Error& error) noexcept;
 // Sets SystemExit, by which a thread that is left behind ends without a word: it lets go of what it holds, and exit
 // handlers may join it. Called with the GIL.
 void set_exit() noexcept;
+// Throws SystemExit on a thread that is left behind, where it would begin what the end of the process may break off.
+void require_not_left_behind();
 
 // Ends what is moved out of `object`. Called with the GIL.
 template <class T>

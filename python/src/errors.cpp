@@ -203,6 +203,13 @@ void bind_errors(nb::module_& m) {
       .value("step_failed", ErrorCode::step_failed)
       .value("io", ErrorCode::io)
       .value("stopped", ErrorCode::stopped);
+  m.def(
+      "refuse",
+      [](const std::string& op, const std::string& problem, const std::string& remedy) {
+        throw Error(op, here(), problem, remedy);
+      },
+      nb::arg("op"), nb::arg("problem"), nb::arg("remedy"),
+      nb::sig("def refuse(op: str, problem: str, remedy: str) -> typing.Never"), "Raises Error.");
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -77,11 +78,14 @@ struct ProgramHandle {
 
   // The Value of an input or a feed, by its name or as itself. Throws Error for another name.
   Value input(nb::handle name_or_value, const Where& where) const;
+  // The same to write to. Throws Error for one in a read-only array.
+  Value written_input(nb::handle name_or_value, const Where& where) const;
 
   std::unique_ptr<Program> program;
   std::shared_ptr<Names> names;
   nb::object callables;                                // GraphHandle::callables
   std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
+  std::set<int> read_only;                             // nodes of inputs that lie in read-only arrays
   std::uint64_t runs = 0;                              // calls that ran steps and have returned, see work()
 };
 
@@ -167,10 +171,7 @@ class LoaderHandleOf {
 
   void require_free(const Where& where) const {
     const bool is_in_sample = MakingSample::is_for(this);
-    if (is_left_behind()) {
-      set_exit();
-      throw nb::python_error();
-    }
+    require_not_left_behind();
     if (!is_in_use() && !is_in_sample) return;
     throw Error(kName, where,
                 is_in_use() ? "another call of the same " + std::string(kName) + " is under way"

@@ -208,7 +208,7 @@ MemoryRange range_of_axes(std::uintptr_t first, std::int64_t element,
           static_cast<std::size_t>(high - low)};
 }
 
-GivenMemory of_host(nb::handle object, bool is_written, const Where& where) {
+GivenMemory of_host(nb::handle object, const Where& where) {
   if (PyCapsule_CheckExact(object.ptr())) return of_capsule(nb::borrow(object), object, true, where);
   AnyArray array;
   if (!nb::try_cast(object, array)) {
@@ -217,7 +217,7 @@ GivenMemory of_host(nb::handle object, bool is_written, const Where& where) {
            "gives its memory behind detach()");
   }
   nb::ndarray<> writable;
-  const bool is_read_only = is_written && !nb::try_cast(object, writable);
+  const bool is_read_only = !nb::try_cast(object, writable);
   return from_array(array, is_read_only, object, where);
 }
 
@@ -263,8 +263,7 @@ std::optional<MemoryRange> range_of(nb::handle array, const char* op, const Wher
 
 bool is_of_device(nb::handle object) { return !is_host(dlpack_device(object).first); }
 
-GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::optional<cudaStream_t> stream,
-                      const Where& where) {
+GivenMemory memory_of(nb::handle object, DeviceId device, std::optional<cudaStream_t> stream, const Where& where) {
   if (PyCapsule_CheckExact(object.ptr()) && device.kind != DeviceKind::cpu)
     refuse(where, "a capsule alone does not say which work it waits for", "pass the array itself");
   const auto [kind, index] = dlpack_device(object);
@@ -277,7 +276,7 @@ GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::
     refuse(where, "the array is in memory of " + seen + ", and the program runs on " + to_string(device),
            "pass an array in memory of that device");
   }
-  if (is_host(kind)) return of_host(object, is_written, where);
+  if (is_host(kind)) return of_host(object, where);
   if (!has(object, "__dlpack__")) return by_interface(object, device, stream, where);
   const nb::object capsule = dlpack_capsule(object, number_of_stream(stream.value_or(nullptr)));
   GivenMemory memory = of_capsule(capsule, object, false, where);

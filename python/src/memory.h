@@ -20,8 +20,8 @@ struct GivenMemory {
   void* begin = nullptr;
   TensorType type;
   bool is_contiguous = false;  // in row-major order without gaps
-  bool is_read_only = false;
-  nb::object owner;  // keeps the memory
+  bool is_read_only = false;   // as far as the object can say so
+  nb::object owner;            // keeps the memory
 };
 
 struct MemoryRange {
@@ -38,9 +38,7 @@ bool is_of_device(nb::handle object);
 
 // The memory of an array of the host, by DLPack or the buffer protocol, for a program that runs there; or of the
 // program's CUDA device, by DLPack or the CUDA array interface. The work that the object's library gave to the device
-// before is done when `stream` goes on: with no stream, when this returns. If `is_written`, the memory is not read-only
-// where the object can say so. Throws Error for any other object.
-GivenMemory memory_of(nb::handle object, DeviceId device, bool is_written, std::optional<cudaStream_t> stream,
-                      const Where& where);
+// before is done when `stream` goes on: with no stream, when this returns. Throws Error for any other object.
+GivenMemory memory_of(nb::handle object, DeviceId device, std::optional<cudaStream_t> stream, const Where& where);
 
 }  // namespace graphsink::python

@@ -23,7 +23,7 @@ std::string name_of(nb::handle object, const char* what) {
 
 void write(ProgramHandle& self, nb::handle input, nb::handle data, nb::handle stream) {
   const Where where = here();
-  const Value value = self.input(input, where);
+  const Value value = self.written_input(input, where);
   const Tensor tensor = to_tensor(data, value.dtype(where), where);
   const WriteOptions options{.stream = stream_of(stream)};
   WithoutGil others_run;
@@ -60,6 +60,7 @@ void bind_running(nb::class_<ProgramHandle>& type) {
       .def(
           "run",
           [](ProgramHandle& self, Mode mode, std::int64_t steps, nb::handle stream) {
+            require_not_left_behind();
             const Where where = here();
             const RunOptions options{.steps = steps, .stream = stream_of(stream)};
             {
@@ -68,13 +69,15 @@ void bind_running(nb::class_<ProgramHandle>& type) {
             }
             ++self.runs;
           },
-          nb::arg("mode") = sink, nb::kw_only(), nb::arg("steps") = 1, nb::arg("stream").none() = nb::none(),
+          nb::arg("mode").noconvert() = sink, nb::kw_only(), nb::arg("steps") = 1,
+          nb::arg("stream").none() = nb::none(),
           "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
           "where the plan allows it. Other Python threads run meanwhile. Raises Error, having changed nothing, if an "
           "input was not written or a feed has too few slices.")
       .def(
           "enqueue",
           [](ProgramHandle& self, nb::handle stream) {
+            require_not_left_behind();
             const Where where = here();
             const std::optional<cudaStream_t> given = stream_of(stream);
             {
@@ -324,6 +327,13 @@ Value ProgramHandle::input(nb::handle name_or_value, const Where& where) const {
   for (const auto& [each, value] : names->inputs) known += (known.empty() ? "\"" : ", \"") + each + "\"";
   throw Error("write", where, "the program has no input or feed \"" + name + "\"",
               known.empty() ? "it has none at all" : "it has " + known);
+}
+
+Value ProgramHandle::written_input(nb::handle name_or_value, const Where& where) const {
+  Value value = input(name_or_value, where);
+  if (!read_only.contains(value.node())) return value;
+  throw Error("write", where, "the input lies in a read-only array, which bind_memory() was given",
+              "change what is in that memory, or bind an array that may be written to");
 }
 
 void bind_program(nb::module_& m) {

@@ -68,7 +68,7 @@ void bind_staged(nb::module_& m, nb::class_<ProgramHandle>& program) {
           [](nb::handle self, nb::handle feed, std::int64_t slices, const std::optional<Sizes>& shape) {
             const Where where = here();
             auto& handle = *nb::inst_ptr<ProgramHandle>(self);
-            const Value value = handle.input(feed, where);
+            const Value value = handle.written_input(feed, where);
             const std::optional<Shape> wanted = shape ? std::optional(shape->shape(where)) : std::nullopt;
             StagedSlices staged;
             {

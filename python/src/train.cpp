@@ -258,7 +258,7 @@ void bind_train(nb::module_& m) {
         options.log = log_function(log);
         return run_training(program, loader, std::move(options), stop, progress, here());
       },
-      nb::arg("program"), nb::arg("loader"), nb::arg("steps"), nb::arg("epochs"), nb::arg("mode"),
+      nb::arg("program"), nb::arg("loader"), nb::arg("steps"), nb::arg("epochs"), nb::arg("mode").noconvert(),
       nb::arg("steps_per_launch"), nb::arg("longest_launch"), nb::arg("records"), nb::arg("on_step").none(),
       nb::arg("actions").sig("list[typing.Any]"), nb::arg("evaluate").none(), nb::arg("evaluate_every"),
       nb::arg("patience").none(), nb::arg("save").none(), nb::arg("log_file").none(), nb::arg("log_every"),
@@ -277,7 +277,7 @@ void bind_train(nb::module_& m) {
         ++program.runs;
         return std::map<std::string, double>(found.begin(), found.end());
       },
-      nb::arg("program"), nb::arg("loader"), nb::arg("metrics"), nb::arg("mode"));
+      nb::arg("program"), nb::arg("loader"), nb::arg("metrics"), nb::arg("mode").noconvert());
 }
 
 }  // namespace graphsink::python

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <atomic>
+#include <cstdio>
 #include <string>
 
 #include <spdlog/spdlog.h>
@@ -7,6 +9,27 @@
 #include "base/printable.h"
 
 namespace graphsink {
+namespace {
+
+std::atomic<bool> spdlog_is_over = false;
+
+// Static objects may end behind spdlog's: then nothing of it may be used. Objects of this kind end before it does.
+class UseOfSpdlog {
+ public:
+  UseOfSpdlog() { (void)spdlog::default_logger_raw(); }  // makes what spdlog's end takes down
+  ~UseOfSpdlog() { spdlog_is_over = true; }
+};
+
+void write_by_default(LogLevel level, const std::string& message) {
+  if (!spdlog_is_over) {
+    static const UseOfSpdlog use;
+    spdlog::log(level == LogLevel::error ? spdlog::level::err : spdlog::level::warn, "graphsink: {}", message);
+  } else {
+    std::fprintf(stderr, "graphsink: %s\n", message.c_str());
+  }
+}
+
+}  // namespace
 
 void Log::write(LogLevel level, std::initializer_list<std::string_view> parts) const noexcept {
   try {  // destructors call this
@@ -19,7 +42,7 @@ void Log::write(LogLevel level, std::initializer_list<std::string_view> parts) c
       } catch (...) {
       }
     }
-    spdlog::log(level == LogLevel::error ? spdlog::level::err : spdlog::level::warn, "graphsink: {}", message);
+    write_by_default(level, message);
   } catch (...) {  // no memory even for the message
   }
 }

@@ -100,6 +100,7 @@ std::exception_ptr Launches::take_error(Launch& launch) {
 
 void Launches::set_steps_per_launch(std::int64_t steps, const Where& where) {
   const Held call = hold(where);
+  require_not_in_next("set_steps_per_launch", where);
   require(steps >= 1, "steps_per_launch is " + std::to_string(steps), "give at least one step to a launch", where);
   if (std::exchange(steps_per_launch_, steps) == steps || launches_.empty()) return;
   const bool epoch_ended = epoch_ended_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "base/log.h"
@@ -56,6 +57,24 @@ TEST(Logs, WhatTheFunctionThrowsIsDroppedAndSpdlogIsTold) {
   std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(calls, 1);
   EXPECT_NE(text.find("graphsink: a program was destroyed with a failed step"), std::string::npos) << text;
+}
+
+// Ends behind spdlog, which is made later than this is.
+struct LogsAtItsEnd {
+  bool is_told = false;
+  ~LogsAtItsEnd() {
+    if (is_told) Log().warn({"at the end of the process"});
+  }
+} at_the_end;
+
+TEST(Logs, AStaticObjectMayEndBehindSpdlog) {
+  EXPECT_EXIT(
+      {
+        Log().warn({"early"});
+        at_the_end.is_told = true;
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "graphsink: at the end of the process");
 }
 
 TEST(Logs, EachProgramHasItsOwn) {

@@ -95,6 +95,26 @@ TEST_P(OptimizerValues, ALimitTooSmallForF32IsNotNone) {
   EXPECT_NEAR(w.read().at(0), 8.0, 1e-12);
 }
 
+// One gradient that is no number makes the norm none: the others are not updated as if there were no limit.
+TEST_P(OptimizerValues, ANormThatIsNoNumberIsNotUnlimited) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  for (const float limit : {0.5f, 0.0f, kInfinity}) {
+    SCOPED_TRACE(limit);
+    Graph g;
+    const Variable bad("bad", Tensor::scalar(1.0f)), good("good", Tensor::scalar(8.0f));
+    const Variable clip("clip", Tensor::scalar(limit));
+    sgd(g.value(bad) * kNone + g.value(good) * 4.0, {bad, good}, {.lr = 0.5, .gradients = {.clip_norm = clip}});
+    Program p = compile(g, {.target = GetParam()});
+    p.run();
+    EXPECT_TRUE(std::isnan(bad.read().at(0)));
+    if (limit == 0.5f) {
+      EXPECT_TRUE(std::isnan(good.read().at(0)));
+    } else {
+      EXPECT_EQ(good.read().at(0), 6.0);
+    }
+  }
+}
+
 TEST_P(OptimizerValues, AreReadInEveryStep) {
   for (Mode mode : {interactive, sink}) {
     Graph g;

@@ -96,6 +96,20 @@ def test_read_only_arrays_are_for_inputs():
     program.bind_memory("x", array)
     program.run()
     assert program.output("y").tolist() == [1, 2, 3]
+    with pytest.raises(gs.Error, match="lies in a read-only array"):
+        program.write("x", [4, 5, 6])
+    assert array.tolist() == [1, 2, 3]
+
+
+def test_what_is_bound_in_the_place_of_a_read_only_array_is_written():
+    program, _, _, _ = build()
+    array = aligned([1, 2, 3])
+    array.flags.writeable = False
+    program.bind_memory("x", array)
+    program.bind_memory("x", aligned([1, 2, 3]))
+    program.write("x", [4, 5, 6])
+    program.run()
+    assert program.output("y").tolist() == [4, 5, 6]
 
 
 def test_what_does_not_fit_is_refused():

@@ -27,6 +27,43 @@ Images = gs.feed(gs.f32, 4, 3)
 
 # ---- Functions that are traced
 
+def test_state_is_not_made_for_each_signature(device: gs.DeviceId) -> None:
+    """A smaller batch at the end would have another optimizer."""
+    w = gs.Variable("w", np.zeros(3, np.float32))
+
+    def train(x: gs.Value) -> gs.Value:
+        loss = gs.mean(x * w)
+        gs.sgd(loss, [w], momentum=0.9)
+        return loss
+
+    closed, shared = gs.program(target=device)(train), gs.program(target=device)(lambda x: gs.sum(x * w))
+    closed(np.ones((4, 3), np.float32))
+    closed(np.ones((4, 3), np.float32))
+    with pytest.raises(gs.Error, match="train was called with arrays of another shape or dtype.*'.*momentum|velocity.*gs.open") as caught:
+        closed(np.ones((2, 3), np.float32))
+    assert "state of an optimizer" in caught.value.problem and caught.value.op == "train"
+    closed(np.ones((4, 3), np.float32))
+    shared(np.ones((4, 3), np.float32))
+    shared(np.ones((2, 3), np.float32))  # what it makes no Variables for
+
+    @gs.program(target=device)
+    def opened(x: gs.Value = gs.input(gs.f32, gs.open(4), 3)) -> gs.Value:
+        return train(x)
+
+    opened(np.ones((4, 3), np.float32))
+    opened(np.ones((2, 3), np.float32))
+
+
+def test_a_number_is_no_mode(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    graph.output("y", graph.constant(np.ones(2, np.float32)))
+    program = gs.compile(graph, device)
+    for number in (3, True):
+        with pytest.raises(TypeError):
+            program.run(number)  # type: ignore[arg-type]
+    assert program.steps() == 0
+
+
 def test_traced_once_for_each_signature(device: gs.DeviceId) -> None:
     calls = []
 
