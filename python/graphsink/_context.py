@@ -38,9 +38,9 @@ def wait_for_programs() -> None:
     _core.begin_end()
     known = list(programs)
     if not leave_steps(known):
-        tries = 100
+        tries = 30
         for program in known:
-            while _is_busy(program) and tries > 0:  # a call of a daemon thread ends first, unless it takes longer than a second
+            while _is_busy(program) and tries > 0:  # a call of a daemon thread ends first, unless it takes long
                 tries -= 1
                 time.sleep(0.01)
     _core.end_python(has_daemons=threading.active_count() > 1)

@@ -71,9 +71,9 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           },
           nb::arg("mode").noconvert() = sink, nb::kw_only(), nb::arg("steps") = 1,
           nb::arg("stream").none() = nb::none(),
-          "Runs steps. Returns when they are issued, not when they are done; in mode sink all steps are one launch "
-          "where the plan allows it. Other Python threads run meanwhile. Raises Error, having changed nothing, if an "
-          "input was not written or a feed has too few slices.")
+          "Runs steps. Returns when they are issued, not when they are done, unless enqueue() was captured and no "
+          "stream is given; in mode sink all steps are one launch where the plan allows it. Other Python threads run "
+          "meanwhile. Raises Error, having changed nothing, if an input was not written or a feed has too few slices.")
       .def(
           "enqueue",
           [](ProgramHandle& self, nb::handle stream) {

@@ -57,6 +57,7 @@ class ShouldStop {
   }
 
   bool ask() {
+    if (is_left_behind()) return true;  // the process ends, and the training before it
     // Taking the GIL costs up to 5 ms where another thread of Python computes.
     const auto now = std::chrono::steady_clock::now();
     if (function_ == nullptr && now - asked_ < std::chrono::milliseconds(20)) return false;
@@ -220,6 +221,7 @@ TrainResult run_training(ProgramHandle& program, LoaderHandle& loader, TrainOpti
     cell.reset();
   }
   ++program.runs;
+  require_not_left_behind();
   if (stop.was_interrupted()) {
     result.end = TrainEnd::interrupted;
     result.why = "interrupted";

@@ -6,7 +6,7 @@ import pytest
 
 # Exit handlers that were registered before the library's run behind it.
 BEGIN = """
-import atexit, faulthandler, threading, time
+import atexit, faulthandler, pathlib, sys, threading
 faulthandler.dump_traceback_later(50, exit=True)
 def at_exit():
     last()
@@ -74,6 +74,20 @@ def work():
 def last():
     thread.join()
 """
+# A training ends, with its file, and does not return to what would go on with another one.
+TRAINED = """
+folder = pathlib.Path(sys.argv[1])
+fed = gs.Graph()
+fed.record("sum", gs.sum(fed.feed("x", gs.f32, (4, 4))))
+reader = gs.compile(fed, gs.cpu())
+loader = gs.Loader(reader, gs.tensor_source({"x": np.ones((8, 4), np.float32)}), gs.sample_order(8, batch=4), workers=1)
+def work():
+    while True:
+        gs.train(reader, loader, steps=10**9, progress=False, save=gs.SaveOptions(folder), actions=[(1, lambda steps: begun.set())])
+def last():
+    thread.join()
+    assert len(list(folder.glob("*.safetensors"))) == 1
+"""
 END = """
 thread = threading.Thread(target=work, daemon=True)
 thread.start()
@@ -92,9 +106,10 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize("script", [WATCHED + END.format(run=RUN), LOCKED + END.format(run=""), MISTAKEN + END.format(run=""),
-                                    LOADED + END.format(run="")],
-                         ids=["watched", "locked", "mistaken", "loaded"])
-def test_exit_handlers_may_wait_for_daemon_threads(script):
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", BEGIN + script], capture_output=True, text=True, timeout=120)
+                                    LOADED + END.format(run=""),
+                                    TRAINED + END.format(run="")],
+                         ids=["watched", "locked", "mistaken", "loaded", "trained"])
+def test_exit_handlers_may_wait_for_daemon_threads(script, tmp_path):
+    for run in range(3):
+        done = subprocess.run([sys.executable, "-c", BEGIN + script, str(tmp_path / str(run))], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
