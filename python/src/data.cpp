@@ -102,8 +102,9 @@ void bind_file_sources(nb::module_& m) {
          std::int64_t vocabulary, const std::string& input, const std::string& target) {
         return SourceHandle{token_source(path.path, {length, stride, type, vocabulary, input, target}, here()), {}};
       },
-      nb::arg("path"), nb::kw_only(), nb::arg("length"), nb::arg("stride") = 0, nb::arg("type").none() = nb::none(),
-      nb::arg("vocabulary") = 0, nb::arg("input") = "input", nb::arg("target") = "target",
+      nb::arg("path"), nb::kw_only(), nb::arg("length"), nb::arg("stride") = 0,
+      nb::arg("type").noconvert().none() = nb::none(), nb::arg("vocabulary") = 0, nb::arg("input") = "input",
+      nb::arg("target") = "target",
       "Windows of a file of tokens, as nanoGPT, Megatron and llm.c write it. A sample is i32[length] from token index "
       "* stride on, and the same shifted by one. The file may be larger than memory.");
   m.def(
@@ -149,10 +150,10 @@ void bind_orders(nb::module_& m) {
                           std::int64_t rank, std::int64_t world, bool pads_ranks) {
     return OrderOptions{batch, last_batch, is_shuffled, seed, rank, world, pads_ranks};
   };
-#define GS_ORDER_OPTIONS                                                                         \
-  nb::kw_only(), nb::arg("batch") = defaults.batch, nb::arg("last_batch") = defaults.last_batch, \
-                 nb::arg("is_shuffled") = defaults.is_shuffled, nb::arg("seed") = defaults.seed, \
-                 nb::arg("rank") = defaults.rank, nb::arg("world") = defaults.world,             \
+#define GS_ORDER_OPTIONS                                                                                     \
+  nb::kw_only(), nb::arg("batch") = defaults.batch, nb::arg("last_batch").noconvert() = defaults.last_batch, \
+                 nb::arg("is_shuffled") = defaults.is_shuffled, nb::arg("seed") = defaults.seed,             \
+                 nb::arg("rank") = defaults.rank, nb::arg("world") = defaults.world,                         \
                  nb::arg("pads_ranks") = defaults.pads_ranks
   m.def(
       "sample_order",
@@ -275,7 +276,7 @@ void bind_loader(nb::module_& m) {
       .def("__init__", make_loader, nb::arg("program").sig("Program"), nb::arg("source").sig("Source"),
            nb::arg("order"), nb::arg("feeds").sig("dict[str, typing.Any]"),
            nb::arg("steps_per_launch") = defaults.steps_per_launch, nb::arg("workers") = defaults.workers,
-           nb::arg("ahead") = defaults.ahead, nb::arg("when_starved") = defaults.when_starved,
+           nb::arg("ahead") = defaults.ahead, nb::arg("when_starved").noconvert() = defaults.when_starved,
            nb::arg("prepare").none() = nb::none(), nb::arg("seed") = defaults.seed, nb::arg("mask").none() = nb::none(),
            nb::arg("while_waiting").none() = nb::none())
       .def(

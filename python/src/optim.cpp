@@ -138,7 +138,7 @@ void bind_schedules(nb::module_& m) {
         return one_cycle_schedule(graph.graph, {peak, warmup, steps, initial, final, annealing, dtype}, here());
       },
       nb::arg("graph"), nb::kw_only(), nb::arg("peak") = 1e-3, nb::arg("warmup") = 0, nb::arg("steps") = 0,
-      nb::arg("initial") = 0.04, nb::arg("final") = 4e-6, nb::arg("annealing") = Annealing::cosine,
+      nb::arg("initial") = 0.04, nb::arg("final") = 4e-6, nb::arg("annealing").noconvert() = Annealing::cosine,
       nb::arg("dtype") = f32,
       "A learning rate that rises from `initial` times `peak` to `peak` at step `warmup`, and falls to `final` times "
       "`peak` at step `steps`.");

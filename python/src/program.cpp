@@ -240,7 +240,8 @@ void bind_questions(nb::class_<ProgramHandle>& type) {
           "What the mode automatic has measured and chosen.")
       .def(
           "captured", [](const ProgramHandle& self, LaunchOf steps) { return self.program->captured(steps, here()); },
-          nb::arg("steps") = LaunchOf::one_step, "Counts the nodes that `sink` has captured; None if nothing was yet.")
+          nb::arg("steps").noconvert() = LaunchOf::one_step,
+          "Counts the nodes that `sink` has captured; None if nothing was yet.")
       .def(
           "write_node_names",
           [](const ProgramHandle& self, const std::string& path) { self.program->write_node_names(path, here()); },

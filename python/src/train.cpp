@@ -148,7 +148,7 @@ void bind_results(nb::module_& m) {
           [](Metric* self, std::string record, Metric::Kind kind, std::string weight, std::string name) {
             new (self) Metric{std::move(record), kind, std::move(weight), std::move(name)};
           },
-          nb::arg("record"), nb::arg("kind") = Metric::Kind::mean, nb::kw_only(), nb::arg("weight") = "",
+          nb::arg("record"), nb::arg("kind").noconvert() = Metric::Kind::mean, nb::kw_only(), nb::arg("weight") = "",
           nb::arg("name") = "",
           "weight: the record of a scalar by which each value counts, for means over batches of different sizes. name: "
           "in what evaluate() returns, by default that of the record.")

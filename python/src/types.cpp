@@ -200,7 +200,7 @@ void bind_tensor(nb::module_& m) {
         const Where where = here();
         return Tensor::kaiming(shape.shape(where), seed, outputs, where);
       },
-      nb::arg("shape"), nb::arg("seed"), nb::arg("outputs") = OutputAxis::by_rank,
+      nb::arg("shape"), nb::arg("seed"), nb::arg("outputs").noconvert() = OutputAxis::by_rank,
       "f32 samples of U(-b, b) with b = sqrt(6 / fan_in), for a weight behind relu(). The same seed gives the same "
       "bits on every machine.");
   m.def(
@@ -209,7 +209,7 @@ void bind_tensor(nb::module_& m) {
         const Where where = here();
         return Tensor::xavier(shape.shape(where), seed, outputs, where);
       },
-      nb::arg("shape"), nb::arg("seed"), nb::arg("outputs") = OutputAxis::by_rank,
+      nb::arg("shape"), nb::arg("seed"), nb::arg("outputs").noconvert() = OutputAxis::by_rank,
       "f32 samples of U(-b, b) with b = sqrt(6 / (fan_in + fan_out)), for a weight behind tanh() or without an "
       "activation.");
   m.def(

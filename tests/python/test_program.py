@@ -54,6 +54,18 @@ def test_state_is_not_made_for_each_signature(device: gs.DeviceId) -> None:
     opened(np.ones((2, 3), np.float32))
 
 
+@pytest.mark.parametrize("call", [
+    lambda: gs.kaiming((4, 4), 1, 1),
+    lambda: gs.xavier((4, 4), 1, 1),
+    lambda: gs.Metric("loss", 1),
+    lambda: gs.sample_order(10, batch=2, last_batch=1),
+    lambda: gs.one_cycle_schedule(gs.Graph(), steps=10, annealing=1),
+    lambda: gs.token_source("none", length=4, type=1)])
+def test_a_number_is_no_member_of_an_enumeration(call: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError):
+        call()
+
+
 def test_a_number_is_no_mode(device: gs.DeviceId) -> None:
     graph = gs.Graph()
     graph.output("y", graph.constant(np.ones(2, np.float32)))
