@@ -129,16 +129,17 @@ TEST_P(Turns, StepsOfSeveralProgramsKeepTheOrderOfTheirRuns) {
   EXPECT_EQ(c.sum(), 100.0 * world().size());
 }
 
-// A plan is compared by the ranks when steps of another one are under way.
-// Their bytes meet, as many of both, and nothing of it is committed.
-TEST_P(Turns, ProgramsInAnotherOrderOnOneRankFailTheirSteps) {
-  if (world().size() == 1) GTEST_SKIP() << "one rank has no others";
-  if (GetParam().nccl) GTEST_SKIP() << "where values move between GPUs, programs are not told apart";
+// Their bytes meet, as many of both, and nothing of it is committed. `beside`: a group that both use, too.
+void expect_failures_of_programs_in_another_order(const Comm* beside) {
   const Variable sum("sum", Tensor::scalar(0.0f));
   Graph of_floats, of_integers;
   const Value total = all_reduce(of_floats.value(sum), world());
   of_floats.assign(sum, add(total, 1.0));
   of_integers.output("y", all_reduce(of_integers.constant(Tensor::full(i32, {}, 1)), world()));
+  if (beside != nullptr) {
+    for (Graph* g : {&of_floats, &of_integers})
+      g->output("beside", all_reduce(g->constant(Tensor::scalar(1.0f)), *beside));
+  }
   Program floats = compile(of_floats), integers = compile(of_integers);
   for (Program* program : {&floats, &integers}) {
     program->run();
@@ -158,6 +159,17 @@ TEST_P(Turns, ProgramsInAnotherOrderOnOneRankFailTheirSteps) {
   world().barrier();
 }
 
+TEST_P(Turns, ProgramsInAnotherOrderOnOneRankFailTheirSteps) {
+  if (world().size() == 1) GTEST_SKIP() << "one rank has no others";
+  if (GetParam().nccl) GTEST_SKIP() << "where values move between GPUs, programs are not told apart";
+  const Comm beside = world().split(0);
+  for (const Comm* group : {static_cast<const Comm*>(nullptr), &beside}) {
+    SCOPED_TRACE(group != nullptr);
+    expect_failures_of_programs_in_another_order(group);
+  }
+}
+
+// A plan is compared by the ranks when steps of another one are under way.
 TEST_P(Turns, PlansAreComparedInTheirTurn) {
   if (world().size() == 1) return;
   Summing a = summing(1, true);
