@@ -86,7 +86,8 @@ std::shared_ptr<GraphData> graph_of(std::string_view op, std::span<const Arg> ar
   }
   if (!graph) {
     throw Error(std::string(op), args.empty() ? Where() : args[0].where(), "no operand is a Value of a graph",
-                "use graph.value(variable) or graph.constant(tensor) for one of them");
+                "use graph.value(variable) or graph.constant(tensor) for one of them; for an Eager, "
+                "eager.tensor(variable.read())");
   }
   return graph;
 }
