@@ -34,6 +34,11 @@ bool is_in_function() noexcept { return is_in_host_op() || MakingSample::is_for_
 
 void begin_end() noexcept { ended_by = std::this_thread::get_id(); }
 
+bool is_behind_python() noexcept {
+  const std::thread::id by = ended_by;
+  return by != std::thread::id() && by != std::this_thread::get_id() && Py_IsInitialized() == 0;
+}
+
 bool is_left_behind() noexcept {
   const std::thread::id by = ended_by;
   return by != std::thread::id() && by != std::this_thread::get_id() && !is_in_function();

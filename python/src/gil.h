@@ -12,6 +12,8 @@
 
 #include <utility>
 
+#include "graphsink/version.h"
+
 namespace graphsink::python {
 
 // Waits for the end of the process.
@@ -19,9 +21,14 @@ namespace graphsink::python {
   while (true) ::pause();
 }
 
+// Whether Python has ended while this thread, which is not the main one, was at work: then the GIL is gone, too. The
+// other module of the package calls it.
+GRAPHSINK_PUBLIC bool is_behind_python() noexcept;
+
 // Calls what may ask for the GIL. For calls of users' functions, in which a daemon thread spends its time.
 template <class Call>
 decltype(auto) ending_here(const Call& call) {
+  if (is_behind_python()) wait_for_end();
   try {
     return call();
   } catch (const abi::__forced_unwind&) {
