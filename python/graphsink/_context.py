@@ -22,12 +22,16 @@ _graph: ContextVar[_core.Graph | None] = ContextVar("graphsink_graph", default=N
 _eager: ContextVar[_core.Eager | None] = ContextVar("graphsink_eager", default=None)
 
 
+# The problem of an Error of a call beside one of another thread; ending.cpp knows it, too.
+REFUSAL = "another thread is in a call of it"
+
+
 def _is_busy(program: _core.Program) -> bool:
     """Waits for the steps of a program. True if another thread is in a call of it."""
     try:
         program.sync()
     except Error as error:  # also a failed step that nobody asked for, or a child of fork()
-        return "another thread" in error.problem
+        return error.problem == REFUSAL
     except Exception:
         pass
     return False

@@ -44,6 +44,7 @@ bool is_left_behind() noexcept {
   return by != std::thread::id() && by != std::this_thread::get_id() && !is_in_function();
 }
 
+// A test of trainings in Python fails if the problem gets another text.
 bool is_of_the_end(const Error& error) noexcept {
   return error.code() == ErrorCode::misuse && error.problem() == "another thread is in a call of it" &&
          is_left_behind();

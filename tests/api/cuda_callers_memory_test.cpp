@@ -85,6 +85,7 @@ TEST_F(CudaCallersMemory, HasWhatWasWrittenWhenTheCallReturns) {
     const float newer[] = {2, 2};
     p.write(x_, std::vector<float>{1, 1});
     ASSERT_EQ(cudaSuccess, cudaMemcpy(in, newer, kBytes, cudaMemcpyHostToDevice));
+    ASSERT_EQ(cudaSuccess, cudaDeviceSynchronize());  // from memory that is not pinned, the copy may come later
     p.run();
     EXPECT_EQ(p.output(y_).at(1), 4.0);
     // In the order of a stream the host need not wait.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import graphsink as gs
+from graphsink import _context
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 Y = (X @ np.array([1, -2, 3, 0.5], np.float32))[:, None].astype(np.float32)
@@ -155,6 +156,24 @@ def test_another_thread_cannot_use_the_loader_of_a_training():
 
     model.train(steps=6, actions=[(5, action)])
     assert len(errors) == 4
+
+
+def test_another_thread_cannot_use_the_program_of_a_training():
+    """By this problem the end of Python knows threads that are refused because it waits for their program."""
+    model, problems = Model(gs.cpu()), []
+
+    def other():
+        with pytest.raises(gs.Error) as caught:
+            model.program.steps()
+        problems.append(caught.value.problem)
+
+    def action(_):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    model.train(steps=6, actions=[(5, action)])
+    assert problems == [_context.REFUSAL]
 
 
 def test_a_function_may_stop_it():
