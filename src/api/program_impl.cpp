@@ -191,7 +191,7 @@ void Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps,
                 "pass one of the modes, such as sink");
   }
   require_issuer(call, where);
-  {
+  if (is_unsettled_) {
     const RunGate::Inside inside(variables_.gate());
     settle();
   }

@@ -4,6 +4,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <string>
+#include <string_view>
 
 #include "graphsink/error.h"
 
@@ -19,9 +21,9 @@ class ForkMark {
 
   bool is_in_child() const noexcept { return forks_.load(std::memory_order_relaxed) != forks_before_; }
   // Throws Error in a child of the process, where a wait for threads of the parent would never end.
-  void require_parent(const std::string& call, const Where& where) const {
+  void require_parent(std::string_view call, const Where& where) const {
     if (!is_in_child()) return;
-    throw Error(call, where, "was called in a child of fork(), and the threads that work are the parent's",
+    throw Error(std::string(call), where, "was called in a child of fork(), and the threads that work are the parent's",
                 "use it in the parent, or fork() first and compile the program in the child");
   }
 

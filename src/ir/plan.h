@@ -241,6 +241,7 @@ struct Plan {
   std::vector<int> variable_devices;   // per variable: in whose memory it lives, an index into `devices`
   std::vector<PlanSource> sources;
   std::vector<PlanFeed> feeds;
+  std::vector<int> inputs;  // the nodes of buffers with Storage::input
   std::vector<PlanRecord> records;
   std::vector<PlanOutput> outputs;
   std::vector<Reason> reasons;

@@ -51,7 +51,10 @@ void Locations::put(ValueRef v, int place, int buffer) { slot(place, v) = buffer
 int Locations::source_buffer(ValueRef v) {
   const IrNode& node = ir_.node(v);
   if (node.op == &constant_op) return add_buffer(Storage::constant, bytes_of(v), ir_.number(v.node));
-  if (node.op == &input_op) return add_buffer(Storage::input, bytes_of(v), ir_.number(v.node));
+  if (node.op == &input_op) {
+    plan_.inputs.push_back(ir_.number(v.node));
+    return add_buffer(Storage::input, bytes_of(v), ir_.number(v.node));
+  }
   if (node.op == &step_op || node.op == &random_state_op) return add_buffer(Storage::step, bytes_of(v));
   const Variable& variable = node.attrs.as<VariableAttrs>().variable;
   plan_.variables.push_back(variable);

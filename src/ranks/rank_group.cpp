@@ -109,7 +109,7 @@ void RankGroup::require_whole(const Exchange& exchange) {
 // Steps of two programs, or a step and a call beside it, would meet in another order on another rank. Turns see to
 // that, except for steps in a graph of the caller's.
 void RankGroup::claim(const Exchange& exchange) {
-  fork_mark_.require_parent(std::string(exchange.op), exchange.where);
+  fork_mark_.require_parent(exchange.op, exchange.where);
   if (broken_) throw Error(std::string(exchange.op), exchange.where, *broken_, kRemedy, ErrorCode::device_lost);
   if (program_ != nullptr && program_ != exchange.program)
     throw Error(std::string(exchange.op), exchange.where, "a step of another program exchanges values in this Comm",

@@ -23,8 +23,13 @@ std::uint32_t LaunchQueue::taken() const {
 }
 
 void LaunchQueue::push(const LaunchParams& params, DeviceQueue& device, Stream& stream) {
-  // This must be a blocking wait, not a polling loop: a device may start queued work only when the host waits for it.
-  if (waiting() == LaunchSlots::kCapacity) device.wait(stream);
+  // Whether a slot is free is mostly known from an earlier look. Each look takes as long as a read of memory does that
+  // a device has just written.
+  if (static_cast<std::uint32_t>(pushed_) - seen_taken_ >= LaunchSlots::kCapacity) {
+    // This must be a blocking wait, not a polling loop: a device may start queued work only when the host waits for it.
+    if (waiting() == LaunchSlots::kCapacity) device.wait(stream);
+    seen_taken_ = taken();
+  }
   slots().slots[pushed_ % LaunchSlots::kCapacity] = params;
   ++pushed_;
 }

@@ -47,8 +47,9 @@ class LaunchQueue {
 
   Memory memory_;  // LaunchSlots
   LaunchRing ring_, standing_ring_;
-  std::uint64_t pushed_ = 0;  // number of slots written
-  std::uint64_t over_ = 0;    // the launches up to this number are over
+  std::uint64_t pushed_ = 0;      // number of slots written
+  std::uint64_t over_ = 0;        // the launches up to this number are over
+  std::uint32_t seen_taken_ = 0;  // what taken() said when push() asked last
 };
 
 }  // namespace graphsink

@@ -156,14 +156,14 @@ void StepRunner::run_timed(ShapeEntry& entry, OpClock& clock, std::int64_t first
 // Runs steps [first, end) as launches. The first steps for each set of input shapes are issued op by op; then the step
 // is captured.
 void StepRunner::run_sunk(ShapeEntry& entry, Mode asked, std::int64_t first, std::int64_t end) {
-  const std::int64_t op_by_op =
-      can_launch(entry, asked) ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
+  const bool captured = can_launch(entry, asked);
+  const std::int64_t op_by_op = captured ? 0 : std::min(policy_.steps_to_wait(entry.times), end - first);
   if (op_by_op > 0) {
     run_interactive(entry, interactive_serial, first, first + op_by_op);
     first += op_by_op;
     if (policy_.steps_to_wait(entry.times) > 0 || (first == end && policy_.wants_times())) return;
   }
-  if (!can_launch(entry, asked) && !capture_on_all_ranks(entry, asked)) {
+  if (!captured && !capture_on_all_ranks(entry, asked)) {
     GRAPHSINK_TRACE(fallback, "op by op");
     fallbacks_ += static_cast<std::uint64_t>(end - first);
     if (first < end) run_interactive(entry, interactive_serial, first, end);

@@ -260,26 +260,20 @@ void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) con
     }
   };
   for (const PlanFeed& feed : plan.feeds) expect_written(feed.source);
-  for (const Buffer& buffer : plan.buffers)
-    if (buffer.storage == Storage::input) expect_written(buffer.index);
-}
-
-FeedTable Inputs::feed_table(const Plan& plan) const {
-  FeedTable table;
-  for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
-    const Entry& e = entry(plan.feeds[i].source);
-    table.rings[i] = e.first_slice;
-    table.strides[i] = e.slices > 1 ? e.stride : 0;
-  }
-  return table;
+  for (const int input : plan.inputs) expect_written(input);
 }
 
 void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {
-  FeedTable wanted = feed_table(plan);
-  if (uploaded_ == wanted) return;
-  uploaded_.reset();
-  queue_->upload(*stream_, table, &wanted, sizeof wanted);
-  uploaded_ = wanted;
+  for (std::size_t i = 0; i < plan.feeds.size(); ++i) {
+    const Entry& e = entry(plan.feeds[i].source);
+    const std::int64_t stride = e.slices > 1 ? e.stride : 0;
+    has_new_feeds_ |= feeds_.rings[i] != e.first_slice || feeds_.strides[i] != stride;
+    feeds_.rings[i] = e.first_slice;
+    feeds_.strides[i] = stride;
+  }
+  if (!has_new_feeds_) return;
+  queue_->upload(*stream_, table, &feeds_, sizeof feeds_);
+  has_new_feeds_ = false;
 }
 
 bool Inputs::have_result_sizes() const {

@@ -17,7 +17,6 @@ constexpr int kMaxFeeds = 48;
 struct FeedTable {
   const void* rings[kMaxFeeds] = {};     // address of the first slice
   std::int64_t strides[kMaxFeeds] = {};  // bytes from slice to slice; 0: one slice for all steps
-  friend bool operator==(const FeedTable&, const FeedTable&) = default;
 };
 
 // Slices of a feed in memory of stage().
@@ -103,12 +102,12 @@ class Inputs {
   void write_sizes(const Entry& entry, const Shape& written);
   Entry& find(const Value& input, const char* call, const Where& where);
   const Entry& entry(int node) const { return entries_.at(node); }
-  FeedTable feed_table(const Plan& plan) const;
 
   std::shared_ptr<DeviceQueue> queue_;
   std::shared_ptr<Stream> stream_;
-  std::map<int, Entry> entries_;                     // by node
-  std::optional<FeedTable> uploaded_ = FeedTable{};  // empty: unknown, an upload failed
+  std::map<int, Entry> entries_;  // by node
+  FeedTable feeds_;               // what the device has, or is to be given
+  bool has_new_feeds_ = false;    // the device may have another table: feeds_ was not uploaded
 };
 
 }  // namespace graphsink
