@@ -41,6 +41,7 @@ struct Options {
   std::string explain;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool no_fuse = false;
+  bool no_unroll = false;
   bool programmatic_launch = false;
   bool untimed = false;
   bool profile = false;
@@ -96,9 +97,7 @@ void write_inputs(const std::filesystem::path& directory, const models::Model& m
 }
 
 void print_plan(const models::Model& model, DeviceId device, const std::string& format) {
-  Program program =
-      compile(model.graph,
-              {.target = device, .tuning = {.fuse = model.fuse, .programmatic_launch = model.programmatic_launch}});
+  Program program = compile(model.graph, {.target = device, .tuning = model.tuning});
   if (format == "text") std::cout << model.name << ": ";
   std::cout << (format == "json"  ? program.explain_json()
                 : format == "dot" ? program.explain_dot()
@@ -134,8 +133,9 @@ bool is_on_several_devices(const models::Model& model, DeviceId device) {
 
 models::Model make(models::Workloads& workloads, const std::string& name, const Options& options) {
   models::Model model = workloads.make(name);
-  model.fuse = model.fuse && !options.no_fuse;
-  model.programmatic_launch = options.programmatic_launch;
+  model.tuning.fuse = model.tuning.fuse && !options.no_fuse;
+  model.tuning.unroll_loops = !options.no_unroll;
+  model.tuning.programmatic_launch = options.programmatic_launch;
   return model;
 }
 
@@ -295,6 +295,8 @@ int main(int argc, char** argv) {
           ->check(cli::whole_number(1, 1024))
           ->capture_default_str();
   app.add_flag("--no-fuse", options.no_fuse, "compute each op alone; chain always does, because it measures issuing");
+  app.add_flag("--no-unroll", options.no_unroll,
+               "on a GPU, run one iteration of a loop at once (Tuning::unroll_loops)");
   app.add_flag("--programmatic-launch", options.programmatic_launch,
                "in captured graphs, launch kernels behind kernels programmatically (Tuning::programmatic_launch)");
   app.add_flag("--untimed", options.untimed, "counts and hashes only: run the steps once and leave all times null");
@@ -313,7 +315,7 @@ int main(int argc, char** argv) {
       app.add_flag("--ranks", options.ranks,
                    "data-parallel training by all processes that were started together, beside the same steps without "
                    "collectives, in one mode (sink); mlp and gpt, unless other ones are named");
-  for (const char* other : {"--no-fuse", "--programmatic-launch", "--profile", "--explain", "--export"})
+  for (const char* other : {"--no-fuse", "--no-unroll", "--programmatic-launch", "--profile", "--explain", "--export"})
     ranks->excludes(app.get_option(other));
   app.add_flag("--nccl", options.nccl, "with --ranks: each process has a GPU, and NCCL moves the gradients")
       ->needs(ranks)

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "profiling/trial.h"
+
 namespace graphsink::bench {
 namespace {
 
@@ -111,10 +113,7 @@ json measure_machine(DeviceId device, int threads, bool is_test_size) {
 }
 
 json profile_of(models::Model model, DeviceId device, int threads, std::int64_t steps) {
-  Program program =
-      compile(model.graph,
-              {.target = device,
-               .tuning = {.fuse = model.fuse, .programmatic_launch = model.programmatic_launch, .threads = threads}});
+  Program program = compile(model.graph, {.target = device, .tuning = tuning_of(model, threads)});
   for (std::int64_t step = 0; step < kWarmUp; ++step) {
     models::feed(program, model, step, 1);
     program.run();

@@ -10,6 +10,7 @@
 #include "profiling/clock.h"
 #include "profiling/machine.h"
 #include "profiling/report_file.h"
+#include "profiling/trial.h"
 #include "samples/cli.h"
 #include "samples/rank_device.h"
 
@@ -27,7 +28,7 @@ struct Side {
   Side(models::Model of, DeviceId device, Mode run_mode, int threads)
       : model(std::move(of)),
         mode(run_mode),
-        program(compile(model.graph, {.target = device, .tuning = {.fuse = model.fuse, .threads = threads}})) {}
+        program(compile(model.graph, {.target = device, .tuning = tuning_of(model, threads)})) {}
 
   // In runs of `group` steps, and one of the rest.
   void run(std::int64_t count, std::int64_t group) {

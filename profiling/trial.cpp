@@ -30,10 +30,7 @@ void add_difference(Counters& sum, const Counters& before, const Counters& after
 
 Program timed_compile(const models::Model& model, DeviceId device, int threads, double& us) {
   Clock::time_point start = Clock::now();
-  Program program =
-      compile(model.graph,
-              {.target = device,
-               .tuning = {.fuse = model.fuse, .programmatic_launch = model.programmatic_launch, .threads = threads}});
+  Program program = compile(model.graph, {.target = device, .tuning = tuning_of(model, threads)});
   us = us_since(start);
   return program;
 }

@@ -11,6 +11,13 @@
 
 namespace graphsink::bench {
 
+// How the model is compiled, with so many threads.
+inline Tuning tuning_of(const models::Model& model, int threads) {
+  Tuning tuning = model.tuning;
+  tuning.threads = threads;
+  return tuning;
+}
+
 // Sums over the counted steps, per step where the name says so; totals include the warm-up.
 struct Counts {
   double api_calls_per_step = 0, graph_launches_per_step = 0, kernels_per_step = 0, copies_per_step = 0;

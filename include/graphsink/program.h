@@ -142,6 +142,7 @@ class Program {
   //     kind "switch"         index (buffer, memory)
   //     all three kinds       node ("IF", "WHILE" or "SWITCH" in its launch; null: the host drives it), reason (why the
   //                           host drives it: an index into `reasons`), iterations (of a loop, if they are known),
+  //                           iterations_in_body (of a loop: how many a run of its body is),
   //                           costs (of one run of each body: ops, host_ops, copies, to_host_bytes, to_device_bytes,
   //                           within_device_bytes, launches: if the host drives it, what mode sink launches in it),
   //                           islands (of each body: its launches, and what the host issues between them;

@@ -107,6 +107,7 @@ def speed() -> list[Item]:
         item("torch_compile", items.torch, "torch-compile", 140, "compile", "mlp,gpt", least=50, alone=True),
         item("existing_trainer", items.trainer, 5, 2000, least=20, alone=True),
         item("no_fuse", bench, "bench-no-fuse", "wide,mlp,lstm,gpt", "sink", "--no-fuse", least=15, alone=True),
+        item("no_unroll", bench, "bench-no-unroll", "lstm-scan,generate,jacobi", "sink", "--no-unroll", least=15, alone=True),
         item("crossing_cost", items.crossings, alone=True),
         item("shape_changes", items.shape_changes, least=20, alone=True),
         item("clocks_after", tools.clocks, alone=True),

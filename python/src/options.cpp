@@ -40,17 +40,21 @@ void bind_options(nb::module_& m) {
   nb::class_<Tuning>(m, "Tuning", "How a program becomes fast. No result depends on it.")
       .def(
           "__init__",
-          [](Tuning* self, bool fuse, bool programmatic_launch, int threads, std::int64_t capture_after) {
-            new (self) Tuning{fuse, programmatic_launch, threads, capture_after};
+          [](Tuning* self, bool fuse, bool programmatic_launch, bool unroll_loops, int threads,
+             std::int64_t capture_after) {
+            new (self) Tuning{fuse, programmatic_launch, unroll_loops, threads, capture_after};
           },
           nb::kw_only(), nb::arg("fuse") = Tuning{}.fuse, nb::arg("programmatic_launch") = Tuning{}.programmatic_launch,
-          nb::arg("threads") = Tuning{}.threads, nb::arg("capture_after") = Tuning{}.capture_after,
+          nb::arg("unroll_loops") = Tuning{}.unroll_loops, nb::arg("threads") = Tuning{}.threads,
+          nb::arg("capture_after") = Tuning{}.capture_after,
           "fuse: computes products together with what follows them, and element-wise ops together. "
           "programmatic_launch: kernels of captured graphs launch before the one in front has ended (GPUs of compute "
-          "capability 9.0). threads: threads that work on a step on the CPU, 0 for as many as there are cores. "
+          "capability 9.0). unroll_loops: loops with a known number of iterations run up to 8 at once on a GPU. "
+          "threads: threads that work on a step on the CPU, 0 for as many as there are cores. "
           "capture_after: steps with the same shapes before the step is captured, 0 for when it pays.")
       .def_ro("fuse", &Tuning::fuse)
       .def_ro("programmatic_launch", &Tuning::programmatic_launch)
+      .def_ro("unroll_loops", &Tuning::unroll_loops)
       .def_ro("threads", &Tuning::threads)
       .def_ro("capture_after", &Tuning::capture_after);
   nb::class_<Limits>(m, "Limits", "Bounds of the memory and the patience that a program takes.")

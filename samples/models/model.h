@@ -25,9 +25,7 @@ struct Model {
   std::vector<Variable> variables;  // all that the graph reads or changes
   // Its feeds are inputs of the graph that have another size in each step, so that a run is of one step; `count` is 1.
   bool has_one_step_a_run = false;
-  // Tuning::fuse. Models that measure what issuing many ops costs turn it off.
-  bool fuse = true;
-  bool programmatic_launch = false;  // Tuning::programmatic_launch
+  Tuning tuning{};  // models that measure what issuing many ops costs turn Tuning::fuse off
 };
 
 // How processes share a training: what updates the parameters, given the gradients of this process, and what becomes of

@@ -16,7 +16,7 @@ Model chain(int nodes) {
   }
   Model model;
   model.name = "chain";
-  model.fuse = false;
+  model.tuning.fuse = false;
   Variable state("state", Tensor::scalar(0.5f));
   Value x = model.graph.value(state);
   for (int i = 0; i < nodes - kStepNodes; ++i) x = link(x, i);

@@ -49,6 +49,7 @@ Plan Program::Impl::make_current_plan() const {
   options.default_placement = options_.default_placement;
   options.fuse = options_.tuning.fuse;
   options.programmatic_launch = options_.tuning.programmatic_launch;
+  options.unroll_loops = options_.tuning.unroll_loops;
   options.unrolled_nodes = options_.limits.unrolled_nodes;
   for (int number = 1; number < session_.count(); ++number)
     options.further_targets.push_back(session_.device(number).target());

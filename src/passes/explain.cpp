@@ -180,7 +180,10 @@ std::string control_text(const Plan& plan, const Task& task) {
   const char* node = conditional_node(plan, task);
   const int iterations = plan.controls[at(task.control)].iterations;
   std::string text = node ? std::string(node) + " node" : "driven by the host";
-  return iterations < 0 ? text : text + ", " + count_text(at(iterations), "iteration");
+  if (iterations < 0) return text;
+  text += ", " + count_text(at(iterations), "iteration");
+  const int copies = plan.controls[at(task.control)].copies;
+  return copies == 1 ? text : text + ", " + std::to_string(copies) + " in a run of the body";
 }
 
 std::string body_cost_text(const Plan& plan, int body) {

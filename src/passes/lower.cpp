@@ -272,7 +272,7 @@ class Lowering {
     Task task;
     task.kind = kind;
     task.control = static_cast<int>(plan_.controls.size());
-    plan_.controls.push_back({node.where, -1, -1, {}});
+    plan_.controls.push_back({.where = node.where});
     return task;
   }
 
@@ -314,7 +314,10 @@ class Lowering {
     Task task = control_task(TaskKind::loop, node);
     task.source = state.back();
     plan_.controls[at(task.control)].iterations = region.iterations;
+    plan_.controls[at(task.control)].copies = region.copies;
+    std::set<int> stacks;
     for (const IrStacked& stacked : region.stacked) {
+      if (!stacks.insert(stacked.output).second) continue;  // another copy of the body writes it, too
       const ValueRef stack{id, stacked.output};
       values_.put(stack, 0, values_.add_buffer(Storage::arena, type(stack).bytes()));
       if (stacked.is_filled) {

@@ -47,7 +47,7 @@ std::vector<Reason> lower_graph(const GraphData& graph, const InputShapes& shape
   drop_unused(ir);
   count_iterations(ir);
   place(ir, options, plan);
-  unroll(ir, system, plan);
+  unroll(ir, system, options.unroll_loops, plan);
   if (options.fuse) {
     const FusionRules rules(system.rules);
     plan.avoided_copies = avoid_copies(ir, rules);

@@ -55,6 +55,7 @@ struct IrRegion {
   // Number of iterations, if this is the body of a loop; -1: it depends on data or is more than 1024. Set by
   // count_iterations().
   int iterations = -1;
+  int copies = 1;  // The iterations of the loop that a run of this body is, one after the other; set by unroll().
 };
 
 // A value that Program::output() returns: by its name, or by the handle `origin` of the user's graph.
@@ -191,8 +192,8 @@ void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
 
 // Replaces loops that no conditional node can hold by one copy of their body for each iteration, so that the launch
 // holds them. It does so for loops whose number of iterations is known and at most kMostUnrolled, and appends the
-// reasons to the plan. `system` has the ops that write stacks.
-void unroll(PlannerIr& ir, const SystemOps& system, Plan& plan);
+// reasons to the plan. `system` has the ops that write stacks. `unroll_loops`: see Tuning::unroll_loops.
+void unroll(PlannerIr& ir, const SystemOps& system, bool unroll_loops, Plan& plan);
 constexpr int kMostUnrolled = 16;
 
 // Does without nodes that only move elements, where other nodes can read or write them where they are: see

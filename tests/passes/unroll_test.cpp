@@ -36,12 +36,12 @@ const Reason* reason_of(const Plan& plan, std::string_view what) {
 
 // One state, `iterations` times.
 Plan scan_plan(std::int64_t iterations, const std::function<Value(const Value&)>& body,
-               const Target& target = Target::cuda13()) {
+               const Target& target = Target::cuda13(), const PlanOptions& options = {}) {
   Graph g;
   Value x = g.input("x", f32, {4});
   auto scan_body = [&](const Values& state, const Values&) { return Scan{{body(state[0])}, {}}; };
   g.output("y", scan({x}, {}, scan_body, {.iterations = iterations}).state[0]);
-  return plan_for(g, target);
+  return make_plan(g, target, system_ops(), {}, options);
 }
 
 TEST(Unroll, AScanAroundAnOpOnTheHostIsOneLaunch) {
@@ -114,6 +114,115 @@ TEST(Unroll, WhereTheDriverHasNoConditionalNodes) {
   ASSERT_NE(reason, nullptr) << plan.explain();
   EXPECT_EQ(reason->why, "this driver has no conditional nodes");
   EXPECT_EQ(reason->remedy, "use a driver of CUDA 12.8 or newer, so that the loop is a WHILE node");
+}
+
+// With Tuning::unroll_loops: which part of the iterations a run of the body is.
+TEST(UnrollLoops, ARunIsADivisorOfTheIterations) {
+  const PlanOptions options{.fuse = false, .unroll_loops = true};
+  for (const auto& [iterations, copies] :
+       {std::pair(64, 8), {30, 6}, {12, 6}, {10, 5}, {9, 3}, {22, 2}, {17, 1}, {1024, 8}}) {
+    SCOPED_TRACE(iterations);
+    const Plan plan = scan_plan(
+        iterations, [](const Value& v) { return tanh(v); }, Target::cuda13(), options);
+    EXPECT_TRUE(plan.reasons.empty()) << plan.explain();
+    ASSERT_EQ(plan.controls.size(), 1u);
+    EXPECT_EQ(plan.controls[0].iterations, iterations);
+    EXPECT_EQ(plan.controls[0].copies, copies);
+    EXPECT_EQ(calls_of(plan, "tanh"), copies);
+    EXPECT_EQ(calls_of(plan, "less"), 1) << "the other conditions hold";
+    const std::string text = "WHILE node, " + std::to_string(iterations) + " iterations";
+    const std::string runs = copies > 1 ? ", " + std::to_string(copies) + " in a run of the body" : "";
+    EXPECT_NE(plan.explain().find(text + runs + " arena"), std::string::npos) << plan.explain();
+  }
+}
+
+TEST(UnrollLoops, AFewIterationsNeedNoLoop) {
+  for (int iterations : {1, 2, 7, 8}) {
+    const Plan plan = scan_plan(iterations, [](const Value& v) { return tanh(v); }, Target::cuda13(),
+                                {.fuse = false, .unroll_loops = true});
+    EXPECT_TRUE(plan.controls.empty()) << plan.explain();
+    EXPECT_TRUE(plan.reasons.empty()) << plan.explain();
+    EXPECT_EQ(calls_of(plan, "tanh"), iterations);
+    EXPECT_EQ(calls_of(plan, "less"), 0);
+  }
+}
+
+TEST(UnrollLoops, ALargeBodyHasFewerIterations) {
+  const auto copies = [](int ops) {
+    const auto body = [&](Value v) {
+      for (int i = 0; i < ops; ++i) v = tanh(v);
+      return v;
+    };
+    const Plan plan = scan_plan(64, body, Target::cuda13(), {.fuse = false, .unroll_loops = true});
+    return plan.controls.at(0).copies;
+  };
+  EXPECT_EQ(copies(29), 8);  // and two for the counter and its condition
+  EXPECT_EQ(copies(31), 4);
+  EXPECT_EQ(copies(120), 2);
+  EXPECT_EQ(copies(127), 1);
+}
+
+TEST(UnrollLoops, WhatStaysALoop) {
+  const auto copies = [](Graph& g, const Value& y, const Target& target, int control = 0) {
+    g.output("y", y);
+    const Plan plan = make_plan(g, target, system_ops(), {}, {.unroll_loops = true});
+    EXPECT_TRUE(sinks_whole(plan)) << plan.explain();
+    return plan.controls.at(static_cast<std::size_t>(control)).copies;
+  };
+  const auto ten_of = [](const Value& x, const std::function<Value(const Value&)>& body) {
+    auto scan_body = [&](const Values& state, const Values&) { return Scan{{body(state[0])}, {}}; };
+    return scan({x}, {}, scan_body, {.iterations = 10}).state[0];
+  };
+  const auto is_twice = [](const Value& v) { return v * 2.0; };
+  {
+    SCOPED_TRACE("on the CPU, where nothing is gained");
+    Graph g;
+    EXPECT_EQ(copies(g, ten_of(g.input("x", f32, {4}), is_twice), Target::host()), 1);
+  }
+  {
+    SCOPED_TRACE("a loop with a branch inside");
+    Graph g;
+    const Value x = g.input("x", f32, {4}), p = g.input("p", DType::boolean, {});
+    const auto branch = [&](const Value& v) {
+      return if_(
+          p, [&] { return v * 2.0; }, [&] { return v + 1.0; });
+    };
+    EXPECT_EQ(copies(g, ten_of(x, branch), Target::cuda13()), 1);
+  }
+  {
+    SCOPED_TRACE("the inner loop alone is unrolled");
+    Graph g;
+    const Value x = g.input("x", f32, {4});
+    g.output("y", ten_of(x, [&](const Value& v) { return ten_of(v, is_twice); }));
+    const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.unroll_loops = true});
+    ASSERT_EQ(plan.controls.size(), 2u);
+    EXPECT_EQ(plan.controls[0].copies * plan.controls[1].copies, 5) << plan.explain();
+  }
+  {
+    SCOPED_TRACE("the number of iterations depends on data");
+    Graph g;
+    const Value x = g.input("x", f32, {});
+    const Value y = while_(
+        Values{x}, [](const Values& s) { return s[0] < 100.0; }, [](const Values& s) { return Values{s[0] * 2.0}; })[0];
+    EXPECT_EQ(copies(g, y, Target::cuda13()), 1);
+  }
+}
+
+// Each copy of the body writes its slice of a stack, which is one piece of memory.
+TEST(UnrollLoops, StacksAreWrittenSliceBySlice) {
+  Graph g;
+  const Value x = g.input("x", f32, {4});
+  const auto body = [](const Values& state, const Values&) {
+    const Value next = tanh(state[0]);
+    return Scan{{next}, {next}};
+  };
+  g.output("y", scan({x}, {}, body, {.iterations = 30}).outputs[0]);
+  const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.fuse = false, .unroll_loops = true});
+  ASSERT_EQ(plan.controls.size(), 1u);
+  EXPECT_EQ(plan.controls[0].copies, 6);
+  EXPECT_EQ(plan.controls[0].filled.size(), 1u);
+  EXPECT_EQ(calls_of(plan, "store_at"), 6);
+  EXPECT_EQ(calls_of(plan, "clear"), 0);
 }
 
 // Loops of while_() whose counters begin with a constant and are compared with one.

@@ -45,6 +45,7 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
     result.push_back({name, std::vector<Run>(static_cast<std::size_t>(steps), {mode, 1}), result.empty()});
     if (mode != interactive_parallel) continue;
     result.back().tuning.fuse = false;
+    result.back().tuning.unroll_loops = false;
     result.back().tuning.threads = 3;
     result.back().guards.share_all = true;
   }
@@ -66,6 +67,7 @@ std::vector<Schedule> schedules(const Recipe& recipe, DeviceId device) {
   Schedule turns{"all modes by turns, on a poisoned arena", {}, true, {.poison = true}};
   for (int i = 0; i < steps; ++i) turns.runs.push_back({modes[static_cast<std::size_t>(i + 1) % modes.size()], 1});
   turns.tuning.programmatic_launch = true;
+  turns.tuning.unroll_loops = false;
   result.push_back(turns);
   return result;
 }
