@@ -80,7 +80,7 @@ class Choice {
     }
   }
 
-  // What run() returns for a loop in a launch.
+  // The value that run() returns for a loop in a launch.
   int copies_of(const IrNode& loop) const {
     const IrRegion& body = ir_.regions[at(loop.bodies[0])];
     std::size_t size = body.stacked.size();

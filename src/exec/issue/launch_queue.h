@@ -49,7 +49,7 @@ class LaunchQueue {
   LaunchRing ring_, standing_ring_;
   std::uint64_t pushed_ = 0;      // number of slots written
   std::uint64_t over_ = 0;        // the launches up to this number are over
-  std::uint32_t seen_taken_ = 0;  // what taken() said when push() asked last
+  std::uint32_t seen_taken_ = 0;  // as many launches had begun when push() asked last
 };
 
 }  // namespace graphsink

@@ -106,7 +106,7 @@ class Inputs {
   std::shared_ptr<DeviceQueue> queue_;
   std::shared_ptr<Stream> stream_;
   std::map<int, Entry> entries_;  // by node
-  FeedTable feeds_;               // what the device has, or is to be given
+  FeedTable feeds_;               // the table that the device has, or is to be given
   bool has_new_feeds_ = false;    // the device may have another table: feeds_ was not uploaded
 };
 
