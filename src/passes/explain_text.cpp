@@ -106,12 +106,16 @@ class Printer {
     }
   }
 
+  std::string name_of_run(const Task& task, std::size_t body) const {
+    if (task.kind != TaskKind::loop) return name_of_body(task.kind, body);
+    return plan_.controls[at(task.control)].copies == 1 ? "each iteration" : "each run of the body";
+  }
+
   // "then: 1 op, 1 copy; else: nothing".
   std::string costs_text(const Task& task) const {
     std::string text;
     for (std::size_t i = 0; i < task.bodies.size(); ++i)
-      text += (i > 0 ? "; " : "") + (task.kind == TaskKind::loop ? "each iteration" : name_of_body(task.kind, i)) +
-              ": " + body_cost_text(plan_, task.bodies[i]);
+      text += (i > 0 ? "; " : "") + name_of_run(task, i) + ": " + body_cost_text(plan_, task.bodies[i]);
     return text;
   }
 

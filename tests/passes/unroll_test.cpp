@@ -133,6 +133,7 @@ TEST(UnrollLoops, ARunIsADivisorOfTheIterations) {
     const std::string text = "WHILE node, " + std::to_string(iterations) + " iterations";
     const std::string runs = copies > 1 ? ", " + std::to_string(copies) + " in a run of the body" : "";
     EXPECT_NE(plan.explain().find(text + runs + " arena"), std::string::npos) << plan.explain();
+    EXPECT_NE(plan.explain().find(copies > 1 ? "each run of the body: " : "each iteration: "), std::string::npos);
   }
 }
 
