@@ -27,10 +27,10 @@ REFUSAL = "another thread is in a call of it"
 
 
 def _is_busy(program: _core.Program) -> bool:
-    """Waits for the steps of a program. True if another thread is in a call of it. A failed step that nobody has asked for stays
-    with the program, which logs it when it ends: sync() would take it."""
+    """Waits for the steps of a program, and logs a failed one that nobody has asked for: the program may never be destroyed. True if
+    another thread is in a call of it."""
     try:
-        program.steps()
+        program.log_failed_step()
     except Error as error:  # also in a child of fork()
         return error.problem == REFUSAL
     except Exception:

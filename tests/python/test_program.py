@@ -241,7 +241,7 @@ def test_a_program_whose_log_function_refers_to_it_is_freed(build: Callable[[Any
         free(1.0)
     gc.collect()
     assert [ref() for ref in gone] == [None]
-    assert [text.count("with a failed step that nobody asked for: ") for text in messages] == [1] * (build is failing_program)
+    assert [text.count("ended with a failed step that nobody asked for: ") for text in messages] == [1] * (build is failing_program)
 
 
 def test_a_log_function_at_module_level_is_no_leak(device: gs.DeviceId) -> None:
