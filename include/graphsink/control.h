@@ -154,8 +154,9 @@ struct ScanOptions {
 // each, and the state. It returns the next state, with the types of `init`, and Values to keep. The result is the last
 // state, and what was kept, stacked: [iterations, ...]. Without inputs, give the number of iterations. It has a
 // gradient, for which it keeps its state of each iteration; gradients of 16-bit Values from outside are added up in f32
-// over the iterations, and rounded once. `body` is called while the graph is built: once, unless it assigns Variables
-// or the options say otherwise.
+// over the iterations, and rounded once. That holds with `recompute`, for while_(), and for loops in the bodies of
+// loops, too, but a branch rounds what the loops in its bodies add up. `body` is called while the graph is built: once,
+// unless it assigns Variables or the options say otherwise.
 Scan scan(const std::vector<Arg>& init, const std::vector<Arg>& inputs,
           const std::function<Scan(const Values& state, const Values& slices)>& body, const ScanOptions& options = {},
           Where where = Where::current());

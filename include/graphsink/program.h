@@ -287,6 +287,10 @@ class Program {
   // thread does not count as the first.
   void sync(Where where = Where::current());
 
+  // Waits for all steps, and logs what sync() would throw for a failed one, as the destructor does: for the end of a
+  // process that does not destroy all programs. Throws Error where sync() cannot be called.
+  void log_failed_step(Where where = Where::current());
+
   // Returns whether everything that run() issued is done, without waiting for it. If it is done, throws what sync()
   // would throw. Once it returns true, records and outputs can be read without waiting.
   bool poll(Where where = Where::current());

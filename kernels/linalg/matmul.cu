@@ -274,6 +274,12 @@ bool is_rows_by_matrix(const Attrs& attrs, const TensorType& a, const TensorType
   return !matmul.transpose_a && !matmul.sums_batches && a.shape.rank() >= 2 && b.shape.rank() == 2;
 }
 
+Attrs unrounded(const Attrs& attrs) {
+  MatmulAttrs product = attrs.as<MatmulAttrs>();
+  product.out = DType::f32;
+  return product;
+}
+
 namespace {
 
 Value multiply(const Arg& a, const Arg& b, const MatmulAttrs& attrs, Placement placement) {

@@ -11,4 +11,7 @@ extern const OpDef matmul_op;
 // in front of those of `a` only adds rows.
 bool is_rows_by_matrix(const Attrs& attrs, const TensorType& a, const TensorType& b);
 
+// The attributes of the same product with a result of f32. For operands of 16 bits it is not rounded then.
+Attrs unrounded(const Attrs& attrs);
+
 }  // namespace graphsink

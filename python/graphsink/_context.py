@@ -27,10 +27,11 @@ REFUSAL = "another thread is in a call of it"
 
 
 def _is_busy(program: _core.Program) -> bool:
-    """Waits for the steps of a program. True if another thread is in a call of it."""
+    """Waits for the steps of a program, and logs a failed one that nobody has asked for: the program may never be destroyed. True if
+    another thread is in a call of it."""
     try:
-        program.sync()
-    except Error as error:  # also a failed step that nobody asked for, or a child of fork()
+        program.log_failed_step()
+    except Error as error:  # also in a child of fork()
         return error.problem == REFUSAL
     except Exception:
         pass

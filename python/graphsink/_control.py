@@ -8,15 +8,18 @@ from graphsink import _core, _trees
 from graphsink._types import Operand
 
 
-def _require_form(op: str, what: str, expected: Any, made: Any) -> None:
-    if _trees.form(expected) != _trees.form(made):
-        raise TypeError(f"{op}: {what} must return what the other returns, of the same form: {expected!r} and {made!r}")
+def _leaves(problem: str, expected: Any, made: Any) -> list[Any]:
+    """The leaves of `made` in the order of those of `expected`. Raises TypeError with the problem for another form."""
+    leaves = _trees.leaves_of_form(expected, made)
+    if leaves is None:
+        raise TypeError(f"{problem}: {expected!r} and {made!r}")
+    return leaves
 
 
 def if_(predicate: Operand, then_body: Callable[[], Any], else_body: Callable[[], Any]) -> Any:
     """A branch of the graph: the results of `then_body` if the predicate, a boolean scalar, is true, else those of
     `else_body`. Both are called while the graph is built, and return a Value, or trees of one form with Values of the same
-    types. The gradient is that of the branch that was taken."""
+    types; dicts of one form have the same keys, in any order. The gradient is that of the branch that was taken."""
     return switch_bodies("if_", [then_body, else_body], lambda bodies: _core.if_values(predicate, *bodies))
 
 
@@ -32,10 +35,8 @@ def switch_bodies(op: str, bodies: Sequence[Callable[[], Any]], build: Callable[
     def flat(body: Callable[[], Any]) -> Callable[[], list[Any]]:
         def call() -> list[Any]:
             result = body()
-            if results:
-                _require_form(op, "each body", results[0], result)
             results.append(result)
-            return _trees.leaves(result)
+            return _leaves(f"{op}: each body must return what the other returns, of the same form", results[0], result)
 
         return call
 
@@ -61,9 +62,7 @@ def while_(init: Any, condition: Callable[..., _core.Value], body: Callable[...,
         result = _call(body, init, values)
         if isinstance(init, (list, tuple)) and isinstance(result, (list, tuple)):
             result = type(init)(result) if not hasattr(init, "_fields") else type(init)(*result)
-        if _trees.form(result) != _trees.form(init):
-            raise TypeError(f"while_: the body must return a state of the form of the first one: {init!r} and {result!r}")
-        return _trees.leaves(result)
+        return _leaves("while_: the body must return a state of the form of the first one", init, result)
 
     values = _core.while_values(_trees.leaves(init), lambda state: _call(condition, init, state), flat_body, max_iterations,
                                 recompute)
@@ -82,10 +81,9 @@ def scan(init: Any, inputs: Any, body: Callable[[Any, Any], tuple[Any, Any]], *,
         result = body(_trees.like(init, iter(state)), _trees.like(inputs, iter(slices)))
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError("scan: the body must return the next state and what to keep (None for nothing)")
-        if _trees.form(result[0]) != _trees.form(init):
-            raise TypeError(f"scan: the body must return a state of the form of the first one: {init!r} and {result[0]!r}")
-        kept[:] = [result[1]]
-        return _trees.leaves(result[0]), _trees.leaves(result[1])
+        kept.append(result[1])
+        return (_leaves("scan: the body must return a state of the form of the first one", init, result[0]),
+                _leaves("scan: each call of the body must return what to keep of one form", kept[0], result[1]))
 
     state, outputs = _core.scan_values(_trees.leaves(init), _trees.leaves(inputs), flat_body, iterations, recompute)
     return _trees.like(init, iter(state)), _trees.like(kept[0], iter(outputs))

@@ -43,16 +43,25 @@ def like(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def form(tree: Any) -> Any:
-    """What is equal for trees of one form."""
+    """What is equal for trees of one form. The keys of dicts may have any order."""
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        return dict, tuple((key, form(tree[key])) for key in tree)
+        return dict, {key: form(tree[key]) for key in tree}
     if isinstance(tree, (list, tuple)):
         return type(tree), tuple(form(element) for element in tree)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return type(tree), tuple((f.name, form(getattr(tree, f.name))) for f in dataclasses.fields(tree))
     return "leaf"
+
+
+def leaves_of_form(tree: Any, other: Any) -> list[Any] | None:
+    """The leaves of `other` in the order of those of `tree` that they belong to: by their keys in dicts. None if the form is
+    another one."""
+    if form(tree) != form(other):
+        return None
+    by_path = dict(_paths(other))
+    return [by_path[path] for path, _ in _paths(tree)]
 
 
 def _paths(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:

@@ -29,6 +29,9 @@ struct OwnedObjects {
   static inline const PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
                                              {Py_tp_clear, reinterpret_cast<void*>(&clear)},
                                              {0, nullptr}};
+  // For a class whose objects belong to others that are cleared.
+  static inline const PyType_Slot slots_without_clear[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
+                                                           {0, nullptr}};
 };
 
 }  // namespace graphsink::python

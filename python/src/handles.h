@@ -83,7 +83,7 @@ struct ProgramHandle {
 
   std::unique_ptr<Program> program;
   std::shared_ptr<Names> names;
-  nb::object callables;                                // GraphHandle::callables
+  nb::object callables;                                // GraphHandle::callables, and the LogOwner
   std::map<std::pair<int, int>, BoundOutput> outputs;  // by node and result
   std::set<int> read_only;                             // nodes of inputs that lie in read-only arrays
   std::uint64_t runs = 0;                              // calls that ran steps and have returned, see work()

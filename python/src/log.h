@@ -16,4 +16,26 @@ LogFunction log_function(nanobind::handle function);
 // `function`, with the GIL, before the function may be gone; messages go to spdlog from then on.
 LogFunction log_function(std::shared_ptr<nanobind::handle> function);
 
+// The log function of a program, which belongs to ProgramHandle::callables, so that Python's garbage collector sees it.
+// It is never cleared, because the program that calls it ends first.
+class LogOwner {
+ public:
+  explicit LogOwner(nanobind::handle function)
+      : function_(nanobind::borrow(function)), borrowed_(std::make_shared<nanobind::handle>(function)) {}
+  ~LogOwner() { *borrowed_ = {}; }
+  LogOwner(const LogOwner&) = delete;
+
+  // Messages of what outlives the program, such as Variables, go to spdlog.
+  LogFunction log() const { return log_function(borrowed_); }
+
+  template <class Visit>
+  void visit_owned(Visit visit) {
+    visit(function_);
+  }
+
+ private:
+  nanobind::object function_;
+  std::shared_ptr<nanobind::handle> borrowed_;
+};
+
 }  // namespace graphsink::python

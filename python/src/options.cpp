@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "bindings.h"
+#include "garbage.h"
 #include "log.h"
 
 namespace graphsink::python {
@@ -91,12 +92,16 @@ void bind_options(nb::module_& m) {
       .def_ro("replay_every", &Guards::replay_every)
       .def_ro("arguments", &Guards::arguments)
       .def_ro("share_all", &Guards::share_all);
+  nb::class_<LogOwner>(m, "LogOwner", "The log function of a Program.",
+                       nb::type_slots(OwnedObjects<LogOwner>::slots_without_clear));
   m.def(
       "compile",
       [](const GraphHandle& graph, DeviceId target, const std::vector<DeviceId>& further_devices, bool check_finite,
          bool flush_denormals, Placement default_placement, bool require_whole_graph, std::uint32_t seed,
          const Tuning& tuning, const Limits& limits, const Guards& guards, nb::handle log) {
         const Where where = here();
+        const nb::object log_owner =
+            log.is_none() ? nb::none() : nb::cast(new LogOwner(log), nb::rv_policy::take_ownership);
         CompileOptions options{.target = target,
                                .further_devices = further_devices,
                                .check_finite = check_finite,
@@ -107,7 +112,7 @@ void bind_options(nb::module_& m) {
                                .tuning = tuning,
                                .limits = limits,
                                .guards = guards,
-                               .log = log_function(log)};
+                               .log = log.is_none() ? LogFunction() : nb::inst_ptr<LogOwner>(log_owner)->log()};
         const Graph of = graph.graph;
         end_late_objects();
         std::optional<Program> made;
@@ -115,8 +120,8 @@ void bind_options(nb::module_& m) {
           WithoutGil others_run;
           made = compile(of, options, where);
         }
-        nb::object program =
-            nb::cast(ProgramHandle(std::move(*made), std::make_shared<Names>(*graph.names), graph.callables));
+        nb::object program = nb::cast(ProgramHandle(std::move(*made), std::make_shared<Names>(*graph.names),
+                                                    nb::make_tuple(graph.callables, log_owner)));
         nb::module_::import_("graphsink._context").attr("programs").attr("add")(program);
         return MadeProgram{program};
       },

@@ -107,6 +107,14 @@ void bind_running(nb::class_<ProgramHandle>& type) {
           "Waits for all steps. Raises Error if a step failed, naming the op and the step, and with ErrorCode.stopped "
           "if the run stopped at a step (Graph.stop_when()).")
       .def(
+          "log_failed_step",
+          [](ProgramHandle& self) {
+            const Where where = here();
+            WithoutGil others_run;
+            self.program->log_failed_step(where);
+          },
+          "Waits for all steps, and logs what sync() would raise for a failed one. Python does so when it ends.")
+      .def(
           "poll",
           [](ProgramHandle& self) {
             const Where where = here();

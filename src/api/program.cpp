@@ -201,6 +201,7 @@ void Program::enqueue(cudaStream_t stream, Where where) {
 void Program::sync(Where where) {
   at_line(where, [&] { impl(where)->sync(where); });
 }
+void Program::log_failed_step(Where where) { impl(where)->log_failed_step(where); }
 bool Program::poll(Where where) { return impl_without_wait(where)->poll(where); }
 void Program::take_record(std::string_view name, const GetValues& get, Where where) {
   impl_without_wait(where)->take_record(name, true, get, where);

@@ -96,23 +96,23 @@ void Program::Impl::require_whole(const char* call, const char* wanted_by, const
   throw Error(call, first.value_or(where), problem, remedy);
 }
 
+template <class Function>
+bool Program::Impl::log_failure(const Function& call) noexcept {
+  try {
+    call();
+    return true;
+  } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (error != nullptr && error->code() == ErrorCode::stopped) return true;  // as it was asked to
+    log_.warn({"a program ended with a failed step that nobody asked for: ", e.what()});
+    return false;
+  }
+}
+
 bool Program::Impl::finish() noexcept {
   if (fork_mark_.is_in_child()) return false;  // everything it owns belongs to the parent process
   const RunGate::Inside inside(variables_.gate());
   bool is_done = true;
-  auto log_failure = [&](auto&& call) {
-    try {
-      call();
-      return true;
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::stopped) return true;  // as it was asked to
-      log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
-      return false;
-    } catch (const std::exception& e) {
-      log_.warn({"a program was destroyed with a failed step that nobody asked for: ", e.what()});
-      return false;
-    }
-  };
   {
     const HostWatch::Wait waits(watch());
     session_.for_each_stream(
@@ -127,6 +127,15 @@ bool Program::Impl::finish() noexcept {
   watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
+}
+
+void Program::Impl::log_failed_step(const Where& where) {
+  require_issuer("log_failed_step", where);
+  const RunGate::Inside inside(variables_.gate());
+  log_failure([&] {
+    finish_steps();
+    status_.report(where);
+  });
 }
 
 void Program::Impl::finish_steps() {

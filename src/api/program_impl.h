@@ -58,6 +58,7 @@ class Program::Impl final : private Allocator {
   // `self` owns this; the caller's graph keeps it.
   void enqueue(cudaStream_t stream, const std::shared_ptr<Impl>& self, const Where& where);
   void sync(const Where& where);
+  void log_failed_step(const Where& where);
   bool poll(const Where& where);
   void take_record(std::string_view name, bool may_run, const GetValues& get, const Where& where);
   void read_record(std::string_view name, const GetValues& get, const Where& where);
@@ -90,6 +91,10 @@ class Program::Impl final : private Allocator {
   // The same for calls of which the launches of a captured function would repeat nothing: throws Error in a function
   // that a SinkCache captures, too.
   void require_issuer(const char* call, const Where& where) const;
+
+  // Calls what waits for steps, or reports them. Logs what that throws, and returns false then.
+  template <class Function>
+  bool log_failure(const Function& call) noexcept;
 
   void allocate_status(const Where& where);
   // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.

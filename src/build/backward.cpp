@@ -24,7 +24,9 @@ std::vector<Value> Backward::run(ValueRef loss) {
     accumulate(loss, one(loss));
     walk_back(loss.node, 0);
   }
-  return results();
+  std::vector<Value> result = results();
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = rounded(wrt_[i], result[i]);
+  return result;
 }
 
 std::vector<Value> Backward::run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream,
@@ -71,6 +73,14 @@ Value Backward::zeros_like(const Value& like) {
   return broadcast_like(Arg(zero, where_), Arg(like, where_));
 }
 
+Value Backward::as(DType dtype, const Value& v, const Where& where) {
+  return v.dtype() == dtype ? v : cast(Arg(v, where), dtype);
+}
+
+Value Backward::rounded(ValueRef of, const Value& g) const {
+  return as(graph_->type(of).dtype, g, graph_->nodes[at(of.node)].where);
+}
+
 void Backward::accumulate(ValueRef to, const Value& g) {
   Value& sum = gradient_at(to);
   if (!sum.valid()) {
@@ -79,7 +89,8 @@ void Backward::accumulate(ValueRef to, const Value& g) {
   }
   const int first = static_cast<int>(graph_->nodes.size());
   const Where where = graph_->nodes[at(to.node)].where;
-  sum = add(Arg(sum, where), Arg(g, where));
+  const DType dtype = sum.dtype() == g.dtype() ? g.dtype() : DType::f32;
+  sum = add(Arg(as(dtype, sum, where), where), Arg(as(dtype, g, where), where));
   const ValueRef result{sum.node(), 0};
   const bool is_inside = graph_->nodes[at(to.node)].is_inside;
   graph_->compose(gradient_of(graph_->nodes[at(to.node)]), first, std::span(&result, is_inside ? 0 : 1));
@@ -96,6 +107,9 @@ int Backward::gradient_of(const Node& node) {
 
 void Backward::step(int id) {
   const Node node = graph_->nodes[at(id)];  // a copy: the graph grows below
+  std::vector<Value>& gradients = grads_[id];
+  for (std::size_t j = 0; j < gradients.size(); ++j)
+    if (gradients[j].valid()) gradients[j] = rounded({id, static_cast<int>(j)}, gradients[j]);
   if (is_branch(*node.op)) return step_branch(id, node);
   if (node.op == &while_op) return step_loop(id, node);
   step_op(id, node);
@@ -157,13 +171,12 @@ std::vector<Value> Backward::gradients_of(int id, const Node& node, std::span<co
 
 std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradArgs& a) {
   const int first = static_cast<int>(graph_->nodes.size());
-  auto as = [&](DType dtype, const Value& v) { return v.dtype() == dtype ? v : cast(Arg(v, a.where), dtype); };
   auto ref = [](const Value& v) { return ValueRef{v.node(), v.output()}; };
   std::vector<Value> inputs;
   std::vector<ValueRef> wrt;
   for (std::size_t i = 0; i < a.inputs.size(); ++i) {
     const Value& v = a.inputs[i];
-    inputs.push_back(as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v));
+    inputs.push_back(as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v, a.where));
     if (a.needed[i]) wrt.push_back(ref(v));
   }
   const std::vector<Value> outputs = node.op->grad.formula(inputs, a.attrs);
@@ -172,7 +185,7 @@ std::vector<Value> Backward::gradients_by_formula(const Node& node, const GradAr
   std::vector<Value> upstream;
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     made.push_back(ref(outputs[j]));
-    upstream.push_back(a.grads[j].valid() ? as(outputs[j].dtype(), a.grads[j]) : Value());
+    upstream.push_back(a.grads[j].valid() ? as(outputs[j].dtype(), a.grads[j], a.where) : Value());
   }
   Backward formula(graph_, wrt, where_, first);
   formula.walk_body(made, upstream, first);
@@ -230,7 +243,9 @@ void Backward::step_branch(int id, const Node& node) {
       std::vector<ValueRef> results = graph_->regions[at(body)].results;
       for (std::size_t j = 0; j < results.size(); ++j)
         if (upstream[j].valid()) results[j] = copy_of(results[j]);
-      return Backward(graph_, captured, where_).run_body(results, upstream, first);
+      Values gradients = Backward(graph_, captured, where_).run_body(results, upstream, first);
+      for (std::size_t i = 0; i < captured.size(); ++i) gradients[i] = rounded(captured[i], gradients[i]);
+      return gradients;
     };
   };
   std::vector<std::function<Values()>> bodies;

@@ -25,7 +25,8 @@ class Backward {
   // The gradients of the loss. Throws Error where an op on the way has none.
   std::vector<Value> run(ValueRef loss);
   // The same for values of a body, whose gradients are given; an invalid one: there is none. The nodes of the body are
-  // those from `first` to the last one of the graph.
+  // those from `first` to the last one of the graph. A gradient of a 16-bit value from outside that loops of the body
+  // add up is of f32, not rounded yet.
   std::vector<Value> run_body(const std::vector<ValueRef>& values, const std::vector<Value>& upstream, int first);
 
  private:
@@ -46,7 +47,10 @@ class Backward {
   Value& gradient_at(ValueRef v);
   Value one(ValueRef like);
   Value zeros_like(const Value& like);
+  static Value as(DType dtype, const Value& v, const Where& where);
+  // Adds to the gradient of a value. That of a 16-bit value may be of f32: a sum that is rounded when it is complete.
   void accumulate(ValueRef to, const Value& g);
+  Value rounded(ValueRef of, const Value& g) const;
 
   void step(int id);
   void step_op(int id, const Node& node);

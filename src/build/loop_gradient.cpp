@@ -13,6 +13,7 @@
 #include "build/counted_loop.h"
 #include "graphsink/ops.h"
 #include "ir/control.h"
+#include "kernels/linalg/matmul.h"
 #include "kernels/runtime/stack.h"
 
 namespace graphsink {
@@ -49,7 +50,7 @@ struct Backward::LoopGradient {
       if (b_.depends_(node_.inputs[j])) b_.accumulate(node_.inputs[j], result[i]);
       ++i;
     }
-    for (ValueRef v : captured_.values) b_.accumulate(v, as(graph_.type(v).dtype, result[i++]));
+    for (ValueRef v : captured_.values) b_.accumulate(v, result[i++]);
     for (std::size_t k = 0; k < of_slices.size(); ++k) {
       const ValueRef stack = graph_.nodes[at(captured_.slices[k])].inputs[0];
       b_.accumulate(stack, graph_.value(stacked_output(graph_, result[0].node(), of_slices[k])));
@@ -62,9 +63,9 @@ struct Backward::LoopGradient {
   Arg arg(const Value& v) const { return {v, node_.where}; }
   Value output(std::size_t j) { return graph_.value({id_, static_cast<int>(j)}); }
   Value slice(const Value& stack, const Value& place) { return emit(slice_at_op, {arg(stack), arg(place)})[0]; }
-  Value as(DType dtype, const Value& v) const { return v.dtype() == dtype ? v : cast(arg(v), dtype); }
-  // Sums over the iterations are made of f32 where the gradients have 16 bits, and are rounded once, at the end.
-  Value wide(const Value& v) const { return as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v); }
+  // Sums over the iterations are made of f32 where the gradients have 16 bits. A loop in the body of another one hands
+  // such a sum on to it, and they are rounded once, behind the outermost.
+  Value wide(const Value& v) const { return as(is_half(v.dtype()) ? DType::f32 : v.dtype(), v, node_.where); }
   static ValueRef ref(const Value& v) { return {v.node(), v.output()}; }
 
   // A value of the body that is expensive to compute, such as `p` in p + x + y. Where nothing else uses it, the whole
@@ -126,7 +127,19 @@ struct Backward::LoopGradient {
     const ValueRef rows = stacked_output(graph_, id_, {product.inputs[0], body_.counter.now});
     const Value inputs[] = {graph_.value(rows), graph_.value(product.inputs[1])};
     const bool needed[] = {false, true};
-    b_.accumulate(product.inputs[1], b_.gradients_of(id_of_product, product, inputs, {}, {&of_product, 1}, needed)[1]);
+    const Value gradient = b_.gradients_of(id_of_product, product, inputs, {}, {&of_product, 1}, needed)[1];
+    b_.accumulate(product.inputs[1], is_half(gradient.dtype()) ? unrounded(gradient) : gradient);
+  }
+
+  // The gradient of a matrix, which is a product, as a Value of f32. Nothing uses the rounded one then.
+  Value unrounded(const Value& gradient) {
+    const Node product = graph_.nodes[at(gradient.node())];
+    const int first = static_cast<int>(graph_.nodes.size());
+    const Value result = emit(matmul_op, {arg(graph_.value(product.inputs[0])), arg(graph_.value(product.inputs[1]))},
+                              graphsink::unrounded(product.attrs), product.placement)[0];
+    const ValueRef to_outside = ref(result);
+    if (product.composition >= 0) graph_.compose(product.composition, first, {&to_outside, 1});
+    return result;
   }
 
   // The state that the iteration began with.
@@ -223,6 +236,7 @@ struct Backward::LoopGradient {
     for (std::size_t k = 0; k < captured_.products.size(); ++k)
       of_products.push_back({ref(*stacked++), ref(iteration)});
     gradients.resize(sums.size());
+    for (std::size_t i = 0; i < active_.size(); ++i) gradients[i] = b_.rounded(state[active_[i]], gradients[i]);
     for (std::size_t i = active_.size(); i < gradients.size(); ++i)
       gradients[i] = add(arg(sums[i]), arg(wide(gradients[i])));
     for (std::size_t i = 0; i < kept.size(); ++i) {

@@ -176,6 +176,27 @@ TEST_P(OnDevice, ADestroyedProgramLogsAFailedStepThatNobodyAskedFor) {
   }
 }
 
+TEST_P(OnDevice, AFailedStepMayBeLoggedInsteadOfThrown) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    std::vector<std::string> log;
+    Lookup lookup;
+    Program p = compile(lookup.g, {.log = [&](LogLevel, std::string_view message) { log.emplace_back(message); }});
+    lookup.run(p, 1, mode);
+    p.log_failed_step();
+    EXPECT_EQ(log.size(), 0u);
+    lookup.run(p, 7, mode);
+    p.log_failed_step();
+    ASSERT_EQ(log.size(), 1u);
+    EXPECT_NE(log[0].find("gather: index 7 lies outside the axis, in step 1"), std::string::npos) << log[0];
+    EXPECT_NO_THROW(p.sync()) << "the log has said it";
+    lookup.run(p, 2, mode);
+    EXPECT_EQ(lookup.w.read().at(0), 15.0) << "steps commit again";
+    p.log_failed_step();
+    EXPECT_EQ(log.size(), 1u);
+  }
+}
+
 TEST_P(OnDevice, AReadOfAVariableThatAFailedStepWouldHaveWrittenSaysSoOnce) {
   for (Mode mode : kAllModes) {
     SCOPED_TRACE(to_string(mode));

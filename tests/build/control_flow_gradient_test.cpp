@@ -6,9 +6,12 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ir/plan.h"
@@ -664,6 +667,56 @@ TEST_P(ControlFlowGradient, GradientsOf16BitsAreAddedUpInF32) {
         p.run(mode);
         EXPECT_EQ(p.output("gradient").at(0), static_cast<double>(iterations));
       }
+    }
+  }
+}
+
+// The sum of 300 terms is 74.5, of which loops of few iterations add up -2048 and 2048: sums that f16 and bf16 round.
+// A scan of that kind is two loops if it recomputes, and a third one for the iterations that are left.
+TEST_P(ControlFlowGradient, LoopsInLoopsAreAddedUpInF32) {
+  constexpr std::int64_t kTerms = 300;
+  std::vector<float> terms(kTerms, 0.25f);
+  terms.front() = -2048, terms.back() = 2048;
+  const double expected = std::accumulate(terms.begin(), terms.end(), 0.0);
+  for (DType dtype : {bf16, f16}) {
+    Graph graph;
+    Variable scalar("scalar", Tensor::full(dtype, {}, 0.5)), matrix("matrix", Tensor::full(dtype, {1, 1}, 0.5));
+    Value zero = graph.constant(Tensor::scalar(0.0f)), u = graph.value(scalar), m = graph.value(matrix);
+    Value x = graph.constant(Tensor(Shape{kTerms, 1, 1}, terms).to(dtype));
+    auto times = [&](const Values& state, const Values& of) {
+      return Scan{{state[0] + cast(sum(u * of[0]), f32)}, {}};
+    };
+    auto product = [&](const Values& state, const Values& of) {
+      return Scan{{state[0] + cast(sum(matmul(of[0], m)), f32)}, {}};
+    };
+    auto loops = [&](const auto& body) {
+      return [&](const Values& state, const Values& of) { return scan({state[0]}, {of[0]}, body); };
+    };
+    auto at = [&](const Value& i) { return gather(x, reshape(i, {1}), 0); };
+    auto counted = [&](const WhileOptions& options) {
+      Value first = graph.constant(Tensor::scalar(std::int32_t{0}));
+      return while_(
+          {first, zero}, [&](Value i, Value) { return i < static_cast<double>(kTerms); },
+          [&](Value i, Value s) {
+            return std::array{i + 1.0, s + cast(sum(u * at(i)), f32)};
+          },
+          options)[1];
+    };
+    const std::map<std::string, std::pair<Value, Variable>> gradients{
+        {"scan", {scan({zero}, {x}, times).state[0], scalar}},
+        {"recompute", {scan({zero}, {x}, times, {.recompute = true}).state[0], scalar}},
+        {"nested", {scan({zero}, {reshape(x, {15, 20, 1, 1})}, loops(times)).state[0], scalar}},
+        {"product", {scan({zero}, {x}, product).state[0], matrix}},
+        {"product, recompute", {scan({zero}, {x}, product, {.recompute = true}).state[0], matrix}},
+        {"product, nested", {scan({zero}, {reshape(x, {15, 20, 1, 1})}, loops(product)).state[0], matrix}},
+        {"while", {counted({.max_iterations = kTerms}), scalar}},
+        {"while, recompute", {counted({.max_iterations = kTerms, .recompute = true}), scalar}}};
+    for (const auto& [name, of] : gradients) graph.output(name, grad(of.first, {of.second})[0]);
+    for (Mode mode : {interactive_serial, sink}) {
+      Program p = compile(graph, {.target = GetParam()});
+      p.run(mode);
+      for (const auto& [name, of] : gradients)
+        EXPECT_EQ(p.output(name).at(0), expected) << name << ", " << to_string(dtype);
     }
   }
 }

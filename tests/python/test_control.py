@@ -70,6 +70,30 @@ def leaves(tree: Any) -> list[Any]:
     return [] if tree is None else [tree]
 
 
+def test_dicts_say_by_their_keys_what_belongs_together(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    x = graph.constant(2.0)
+    taken = gs.if_(x < 0, lambda: {"a": x, "b": [{"c": x, "d": x}]}, lambda: {"b": [{"d": x * 3, "c": x * 2}], "a": x * 4})
+    picked = gs.switch_(graph.constant(1, gs.i32), [lambda: {"a": x, "b": x}, lambda: {"b": x * 6, "a": x * 5}])
+    looped = gs.while_({"n": x, "p": x, "q": x}, lambda s: s["n"] > 0, lambda s: {"q": s["q"] + 1, "n": s["n"] - 1, "p": s["p"] * 3})
+    for recompute in (False, True):  # then the body is called twice, for segments and for the rest
+        calls: list[int] = []
+
+        def body(s: Any, _: Any) -> Any:
+            calls.append(1)
+            made = {"r": s["p"], "s": s["q"]}
+            return {"q": s["q"] + 1, "p": s["p"] * 3}, made if len(calls) == 1 else dict(reversed(made.items()))
+
+        state, kept = gs.scan({"p": x, "q": x}, None, body, iterations=5, recompute=recompute)
+        made = outputs(graph, device, **{f"{name}{recompute}": value for name, value in {**state, **kept}.items()})
+        expected = {"p": 486, "q": 7, "r": [2, 6, 18, 54, 162], "s": [2, 3, 4, 5, 6]}
+        assert {name: made[f"{name}{recompute}"].tolist() for name in expected} == expected
+        assert len(calls) == (2 if recompute else 1)
+    made = outputs(graph, device, a=taken["a"], c=taken["b"][0]["c"], d=taken["b"][0]["d"], e=picked["a"], f=picked["b"],
+                   g=looped["n"], h=looped["p"], i=looped["q"])
+    assert {name: float(array) for name, array in made.items()} == {"a": 8, "c": 4, "d": 6, "e": 10, "f": 12, "g": 0, "h": 18, "i": 4}
+
+
 def test_while_gives_elements_of_a_list_as_arguments(device: gs.DeviceId) -> None:
     graph = gs.Graph()
     zero = graph.constant(0.0)

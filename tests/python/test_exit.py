@@ -1,8 +1,10 @@
-"""The end of Python while daemon threads use the library."""
+"""The end of Python: while daemon threads use the library, and with steps that nobody has asked for."""
 import subprocess
 import sys
 
 import pytest
+
+import graphsink as gs
 
 # Exit handlers that were registered before the library's run behind it.
 BEGIN = """
@@ -113,3 +115,43 @@ def test_exit_handlers_may_wait_for_daemon_threads(script, tmp_path):
     for run in range(3):
         done = subprocess.run([sys.executable, "-c", BEGIN + script, str(tmp_path / str(run))], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+FAILED = """
+import numpy as np
+import graphsink as gs
+graph = gs.Graph()
+rows = graph.input("rows", gs.i32, (1,))
+graph.output("y", gs.gather(graph.constant(np.zeros(3)), rows, 0))
+def log(level, text):
+    print("own log:", text, flush=True)
+def failed(**options):
+    program = gs.compile(graph, {device}, **options)
+    program.write("rows", np.array([7], np.int32))
+    program.run(steps=3)
+    return program
+"""
+# The frame of a daemon thread keeps a program, and the globals.
+DAEMON = """
+import threading
+begun = threading.Event()
+def work():
+    other = program
+    begun.set()
+    threading.Event().wait()
+program = failed()
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+TEXT = "a program ended with a failed step that nobody asked for: "
+
+
+@pytest.mark.parametrize("script, times", [
+    ("program = failed()", 1), ("program = failed(log=log)", 1), ("cycle = [failed()]; cycle.append(cycle)", 1),
+    ("program = failed()\ntry: program.sync()\nexcept gs.Error: pass", 0), (DAEMON, 1)],
+    ids=["default", "log", "cycle", "asked", "daemon"])
+def test_a_failed_step_that_nobody_asked_for_is_logged_at_the_end(script: str, times: int, device: gs.DeviceId) -> None:
+    done = subprocess.run([sys.executable, "-c", FAILED.format(device=repr(device)) + script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(TEXT) == done.stdout.count(": gather: ") == times == len(done.stdout.splitlines()), done.stdout
+    assert ("own log: " in done.stdout) == ("log=log" in script)

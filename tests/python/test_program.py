@@ -197,6 +197,68 @@ def test_methods_are_traced_once_for_each_object() -> None:
     assert gone() is None
 
 
+def failing_program(log: Any, device: gs.DeviceId) -> gs.Program:
+    graph = gs.Graph()
+    graph.output("y", gs.gather(graph.constant(np.zeros(3)), graph.constant(np.array([7], np.int32)), 0))
+    program = gs.compile(graph, device, log=log)
+    program.run()
+    return program
+
+
+def traced_program(log: Any, device: gs.DeviceId) -> Any:
+    traced = gs.program(target=device, log=log)(lambda x: x * 2.0)
+    assert traced(np.ones(1, np.float32)) == 2
+    return traced
+
+
+@pytest.mark.parametrize("build", [failing_program, traced_program])
+@pytest.mark.parametrize("in_host_op", [False, True])
+def test_a_program_whose_log_function_refers_to_it_is_freed(build: Callable[[Any, gs.DeviceId], Any], in_host_op: bool,
+                                                            device: gs.DeviceId) -> None:
+    messages: list[str] = []
+
+    class Owner:
+        def __init__(self) -> None:
+            self.program = build(self.log, device)
+
+        def log(self, level: gs.LogLevel, text: str) -> None:
+            messages.append(text)
+
+    def free(x: Any) -> Any:
+        gone.append(weakref.ref(Owner()))
+        gc.collect()
+        return x
+
+    gone: list[Any] = []
+    if in_host_op:  # the program ends behind it
+        graph = gs.Graph()
+        graph.output("y", gs.host_op(free, out=(gs.f32, ()))(graph.constant(1.0)))
+        step = gs.compile(graph, gs.cpu())
+        step.run()
+        step.sync()
+        del step, graph
+    else:
+        free(1.0)
+    gc.collect()
+    assert [ref() for ref in gone] == [None]
+    assert [text.count("ended with a failed step that nobody asked for: ") for text in messages] == [1] * (build is failing_program)
+
+
+def test_a_log_function_at_module_level_is_no_leak(device: gs.DeviceId) -> None:
+    script = f"""
+import graphsink as gs
+graph = gs.Graph()
+x = graph.input("x", gs.f32, ())
+graph.output("y", x * 2.0)
+program = gs.compile(graph, {device!r}, log=lambda level, text: print(program))
+program.write("x", 1.0)
+program.run()
+print(program.output("y"))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2.0\n", "")
+
+
 def test_a_function_that_throws_leaves_no_graph_behind() -> None:
     @gs.program
     def wrong(x):  # type: ignore[no-untyped-def]
