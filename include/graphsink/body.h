@@ -127,7 +127,8 @@ class CpuArgs : public BodyArgs {
 // attributes alone, so that results do not depend on the number of threads. If a node has a workspace, its tiles must
 // not use the same part of it.
 struct Tiles {
-  std::int64_t (*count)(const BodyArgs&) = nullptr;                             // number of tiles, at least 0
+  // Number of tiles, at least 0. If it throws, or returns less, the step fails, as if the body had thrown.
+  std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
   // Joins what the tiles left in the workspace, on one thread, when all have run. nullptr if there is nothing to join;
   // nor is it called if the node has no workspace. It is called even if a tile has thrown, and what is in the workspace

@@ -14,6 +14,7 @@
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "ir/bound_node.h"
+#include "ir/call_of_op.h"
 #include "ir/count_tiles.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
@@ -179,6 +180,11 @@ std::int64_t count_tiles(const Tiles& tiles, const BodyArgs& a) {
   if (count >= 0) return count;
   throw Error(std::string(bound_node(a).op->name), a.where(), "its Tiles::count returned " + std::to_string(count),
               "return the number of tiles, or 0 where there is nothing to compute");
+}
+
+std::uint64_t flops_of(const BodyArgs& a) {
+  const OpDef& op = *bound_node(a).op;
+  return op.flops ? call_of_op(op.name, a.where(), "OpDef::flops", [&] { return op.flops(a); }) : 0;
 }
 
 void run_all_tiles(const CpuArgs& a) {
