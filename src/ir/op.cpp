@@ -15,6 +15,7 @@
 #include "base/number_text.h"
 #include "ir/bound_node.h"
 #include "ir/call_of_op.h"
+#include "ir/call_prepare.h"
 #include "ir/count_tiles.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
@@ -207,6 +208,17 @@ void run_part_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 void run_whole_part(const CpuArgs& a) {
   if (const std::int64_t size = a.out_type(0).shape.size(); size > 0)
     bound_node(a).op->bodies.cpu().part(a, 0, size, a.out<void>(0));
+}
+
+Prepared call_prepare(const OpDef& op, const PrepareArgs& args) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 60;  // as many for each stream can be added up
+  Prepared prepared = op.prepare(args);
+  if (prepared.workspace <= kMostBytes) return prepared;
+  throw Error(std::string(op.name), args.where,
+              "its prepare() asks for a workspace of " + std::to_string(prepared.workspace) +
+                  " bytes, more than any memory has",
+              "correct the number, which may be the result of a subtraction, or split the operands",
+              ErrorCode::out_of_memory);
 }
 
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {

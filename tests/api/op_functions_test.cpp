@@ -107,5 +107,52 @@ TEST(OpFunctions, ARowThatThrowsIsAnErrorOfTheOp) {
   EXPECT_TRUE(contains(message, "op_functions_test.cpp")) << message;
 }
 
+// --- OpDef::prepare
+
+struct Wanted {
+  std::size_t bytes;
+};
+const OpDef wants_workspace{.name = "wants_workspace",
+                            .infer = infer_like_first,
+                            .prepare =
+                                [](const PrepareArgs& p) {
+                                  return Prepared{nullptr, p.attrs.as<Wanted>().bytes};
+                                },
+                            .bodies = {[](const CpuArgs& a) {
+                              if (a.workspace() == nullptr) throw std::runtime_error("there is no workspace");
+                              plus_one(a);
+                            }}};
+
+// As of a subtraction that went below zero.
+TEST_P(OnDevice, AWorkspaceLargerThanAnyMemoryIsAnErrorOfTheOp) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  for (std::size_t bytes :
+       {kMost, kMost - 100, kMost - 300, kMost - 70'000, kMost / 2 + 1, (std::size_t{1} << 60) + 1}) {
+    SCOPED_TRACE(bytes);
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    g.output("y", emit(wants_workspace, {x}, Wanted{bytes})[0]);
+    try {
+      Program p = compile(g);
+      p.write(x, std::vector<float>{1});
+      p.run(interactive);
+      p.sync();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "wants_workspace") << e.what();
+      EXPECT_EQ(e.code(), ErrorCode::out_of_memory) << e.what();
+      EXPECT_TRUE(contains(e.what(), "op_functions_test.cpp")) << e.what();
+    }
+  }
+}
+
+TEST(OpFunctions, AWorkspaceLargerThanAnyMemoryIsAnErrorOfAnEager) {
+  Eager eager(cpu());
+  const Value x = eager.tensor(Tensor({1.0f}));
+  const std::string message =
+      message_of([&] { (void)emit(wants_workspace, {x}, Wanted{std::numeric_limits<std::size_t>::max() - 100}); });
+  EXPECT_TRUE(contains(message, "wants_workspace: its prepare() asks for a workspace of")) << message;
+}
+
 }  // namespace
 }  // namespace graphsink::op_functions_test
