@@ -176,6 +176,12 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
               "give emit() the struct that the op reads");
 }
 
+void BodyArgs::throw_no_step() const {
+  throw Error(std::string(bound_node(*this).op->name), where(),
+              "its body calls step(), and runs on the host of a device, which has the step in its own memory",
+              "give the op a CUDA body, or make Graph::step() an operand of it");
+}
+
 std::int64_t count_tiles(const Tiles& tiles, const BodyArgs& a) {
   const std::int64_t count = tiles.count(a);
   if (count >= 0) return count;

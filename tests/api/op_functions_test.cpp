@@ -154,5 +154,31 @@ TEST(OpFunctions, AWorkspaceLargerThanAnyMemoryIsAnErrorOfAnEager) {
   EXPECT_TRUE(contains(message, "wants_workspace: its prepare() asks for a workspace of")) << message;
 }
 
+// --- BodyArgs::step()
+
+void add_step(const CpuArgs& a) { a.out<float>(0)[0] = a.in<float>(0)[0] + static_cast<float>(a.step()->step); }
+const OpDef adds_step{.name = "adds_step", .infer = infer_like_first, .traits = {.random = true}, .bodies = {add_step}};
+
+// The host of a GPU knows nothing of the step that runs.
+TEST_P(OnDevice, AStepThatABodyCannotSeeIsAnError) {
+  for (Mode mode : kAllModes) {
+    SCOPED_TRACE(to_string(mode));
+    Graph g;
+    Value x = g.input("x", f32, {1});
+    g.output("y", emit(adds_step, {x})[0]);
+    Program p = compile(g);
+    p.write(x, std::vector<float>{1});
+    if (!is_cuda()) {
+      p.run(mode, {.steps = 2});
+      EXPECT_EQ(p.output("y").at(0), 2.0);
+      continue;
+    }
+    p.run(mode);
+    const std::string message = message_of([&] { p.sync(); });
+    EXPECT_TRUE(contains(message, "adds_step: its body calls step()")) << message;
+    EXPECT_TRUE(contains(message, "give the op a CUDA body")) << message;
+  }
+}
+
 }  // namespace
 }  // namespace graphsink::op_functions_test
