@@ -281,6 +281,12 @@ std::vector<TensorType> InferArgs::outputs_of(void (*infer)(InferArgs&),
   return std::move(other.outputs());
 }
 
+namespace {
+
+bool is_dtype(DType dtype) { return static_cast<std::size_t>(dtype) <= static_cast<std::size_t>(DType::u8); }
+
+}  // namespace
+
 void infer_outputs(const OpDef& op, InferArgs& a) {
   if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
   if (op.bodies.has_too_many())
@@ -288,7 +294,11 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
            "leave one for the CPU, such as its Tiles, and those of the highest compute capabilities");
   try {
     op.infer(a);
-    for (const TensorType& type : a.outputs()) (void)type.bytes();
+    for (std::size_t i = 0; i < a.outputs().size(); ++i) {
+      if (!is_dtype(a.outputs()[i].dtype))
+        a.fail("output " + std::to_string(i) + " has no dtype that exists", "give a.out() one of DType");
+      (void)a.outputs()[i].bytes();
+    }
   } catch (const Error& e) {
     if (e.op() == op.name) throw;
     a.fail(e.problem(), e.remedy());  // error of a Shape, which does not know the op

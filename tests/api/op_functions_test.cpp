@@ -180,5 +180,16 @@ TEST_P(OnDevice, AStepThatABodyCannotSeeIsAnError) {
   }
 }
 
+// --- OpDef::infer
+
+const OpDef other_dtype{
+    .name = "other_dtype", .infer = [](InferArgs& a) { a.out(static_cast<DType>(77), {1}); }, .bodies = {plus_one}};
+
+TEST(OpFunctions, ADTypeThatDoesNotExistIsAnErrorOfTheOp) {
+  Graph g;
+  const std::string message = message_of([&] { (void)emit(other_dtype, {g.input("x", f32, {1})}); });
+  EXPECT_TRUE(contains(message, "other_dtype: output 0 has no dtype that exists")) << message;
+}
+
 }  // namespace
 }  // namespace graphsink::op_functions_test
