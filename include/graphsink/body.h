@@ -104,13 +104,21 @@ class BodyArgs {
   // asked for none.
   void* workspace() const { return node_->workspace; }
   std::size_t workspace_bytes() const { return node_->workspace_bytes; }  // number of bytes that prepare() asked for
-  // Device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body.
-  StepBlock* step() const { return node_->step; }
-  int id() const { return node_->id; }                 // the node's number in its graph
-  const Where& where() const { return node_->where; }  // the user's line
-  const BodyNode& node() const { return *node_; }      // for the library
+  // The running step: device memory in a CUDA body, which passes the pointer to its kernel; host memory in a CPU body
+  // of a program for the CPU. The host of a GPU runs a CPU body while the step is in the memory of the GPU: there it
+  // throws Error. The number of the step can be an operand of the op, Graph::step(), which is right everywhere.
+  StepBlock* step() const {
+    if (!has_step()) throw_no_step();
+    return node_->step;
+  }
+  bool has_step() const { return node_->step != nullptr; }  // false in a CPU body on the host of a GPU
+  int id() const { return node_->id; }                      // the node's number in its graph
+  const Where& where() const { return node_->where; }       // the user's line
+  const BodyNode& node() const { return *node_; }           // for the library
 
  private:
+  [[noreturn]] void throw_no_step() const;
+
   const BodyNode* node_;
 };
 
@@ -127,7 +135,8 @@ class CpuArgs : public BodyArgs {
 // attributes alone, so that results do not depend on the number of threads. If a node has a workspace, its tiles must
 // not use the same part of it.
 struct Tiles {
-  std::int64_t (*count)(const BodyArgs&) = nullptr;                             // number of tiles, at least 0
+  // Number of tiles, at least 0. If it throws, or returns less, the step fails, as if the body had thrown.
+  std::int64_t (*count)(const BodyArgs&) = nullptr;
   void (*run)(const CpuArgs&, std::int64_t first, std::int64_t end) = nullptr;  // tiles [first, end)
   // Joins what the tiles left in the workspace, on one thread, when all have run. nullptr if there is nothing to join;
   // nor is it called if the node has no workspace. It is called even if a tile has thrown, and what is in the workspace

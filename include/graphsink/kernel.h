@@ -93,8 +93,8 @@ void expect_dtype(InferArgs& a, int operand) {
 // In a CPU body: the step commits nothing, and the Error that reports it names this node, the reason and the index. The
 // first node that fails is reported. On the host of a GPU this throws, which has the same effect.
 inline void fail_step(const CpuArgs& a, int node, StepError error, std::int64_t index) {
+  if (!a.has_step()) throw std::runtime_error(to_string(error, index));
   StepBlock* step = a.step();
-  if (step == nullptr) throw std::runtime_error(to_string(error, index));
   std::atomic_ref(step->ok).store(0);
   std::int32_t none = -1;
   if (!std::atomic_ref(step->error_node).compare_exchange_strong(none, node)) return;

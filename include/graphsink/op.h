@@ -224,7 +224,8 @@ struct OpDef {
   // they are its output. Planning throws Error for a map that names no axis of the whole, or one twice.
   AxisMap (*moves)(const MoveArgs&, int part) = nullptr;
   // Returns the floating-point operations of one execution, a multiply-add counted as two. Profiles show the rate, and
-  // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory.
+  // the CPU estimates the time of tiles. nullptr where the rate says little, because the op waits for memory. If it
+  // throws, profiles throw Error, and steps run as if it had returned 0.
   std::uint64_t (*flops)(const BodyArgs&) = nullptr;
 };
 

@@ -73,7 +73,8 @@ void miss_size(const CpuArgs& a, std::int64_t count) {
     std::int32_t none = -1;
     if (std::atomic_ref(node).compare_exchange_strong(none, a.id())) size = count;
   };
-  if (auto* step = static_cast<StepState*>(a.step())) {
+  if (a.has_step()) {
+    auto* step = static_cast<StepState*>(a.step());
     if (std::atomic_ref(step->ok).load() != 0) miss(step->size_node, step->size);
     return;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/call_of_op.h"
 #include "kernels/support/tiles.h"
 
 namespace graphsink {
@@ -115,7 +116,7 @@ class Compiling {
     made.op = &op;
     made.operands = static_cast<int>(op.operands.size());
     if (op.op->elements.row) {
-      made.row = op.op->elements.row(op.types);
+      made.row = call_of_op(op.op->name, op.where, "Elements::row", [&] { return op.op->elements.row(op.types); });
     } else {
       made.part = part_of(*op.op);
       if (op.rows) made.rows = op.rows->run;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "base/at.h"
+#include "ir/call_of_op.h"
 #include "kernels/reduce/reduction.h"
 
 namespace graphsink {
@@ -221,7 +222,8 @@ class Writing {
   std::string function(std::size_t k) const {
     static constexpr const char* kNames[][3] = {{"x"}, {"a", "b"}, {"a", "b", "c"}};
     const FusedOp& op = attrs_.ops[k];
-    const std::string_view computed = op.op->elements.type(op.types);
+    const std::string_view computed =
+        call_of_op(op.op->name, op.where, "Elements::type", [&] { return op.op->elements.type(op.types); });
     const std::string result = element_type(op.types.back().dtype);
     std::string text = "\n// " + std::string(op.op->name) + "\n__device__ inline " + result + " op" + number(k) + "(";
     for (std::size_t i = 0; i < op.operands.size(); ++i) {

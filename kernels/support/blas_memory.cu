@@ -52,7 +52,7 @@ void wait_for_own_threads() {
   const int rows = kSize * threads;
   const std::vector<float> a(static_cast<std::size_t>(rows) * kSize), b(kSize * kSize);
   std::vector<float> c(a.size());
-  multiply(rows, kSize, kSize, 1.0f, {a.data(), kSize}, {b.data(), kSize}, 0.0f, c.data(), kSize);
+  multiply_by_threads(rows, kSize, kSize, 1.0f, {a.data(), kSize}, {b.data(), kSize}, 0.0f, c.data(), kSize);
   use_one_blas_thread();
 }
 

@@ -6,6 +6,7 @@
 #include "graphsink/program.h"
 #include "ir/agreement.h"
 #include "ir/bound_node.h"
+#include "ir/call_prepare.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
 
@@ -83,7 +84,8 @@ class EagerRunner {
     }
     const auto turn = turn_for(op, attrs, where);
     Prepared prepared;
-    if (op.prepare) prepared = op.prepare(PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});
+    if (op.prepare)
+      prepared = call_prepare(op, PrepareArgs{op.name, where, types, inputs, attrs, on_cuda, device_.get()});
     Memory workspace = prepared.workspace ? device_->allocate(prepared.workspace) : nullptr;
     BoundNode node;
     node.op = &op;

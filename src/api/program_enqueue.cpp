@@ -1,10 +1,27 @@
 // Steps that become a part of a CUDA graph of the caller's.
+#include <algorithm>
 #include <string>
 
 #include "api/program_impl.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
+namespace {
+
+// The first op that reads what run() copies between devices: "plus_one (train.cpp:12)".
+std::string reader_of_copies(const Plan& plan) {
+  auto is_copy = [&](int buffer) {
+    return std::ranges::any_of(plan.invariant_copies, [&](auto& copy) { return copy.destination == buffer; });
+  };
+  for (const PlanNode& node : plan.nodes) {
+    if (std::ranges::none_of(node.operands, is_copy)) continue;
+    const std::string place = to_string(node.where);
+    return std::string(node.op->name) + (place.empty() ? "" : " (" + place + ")");
+  }
+  return "an op";
+}
+
+}  // namespace
 
 Stream& Program::Impl::callers_stream(const char* call, cudaStream_t stream, const Where& where) {
   try {
@@ -38,7 +55,9 @@ void Program::Impl::require_enqueue(const Where& where) {
   }
   require_whole("enqueue", "the stream is being captured", where);
   if (!plan.invariant_copies.empty()) {
-    throw Error("enqueue", where, "an op reads a Variable or an input of another device, of which run() makes a copy",
+    const std::string reader = reader_of_copies(plan);
+    throw Error("enqueue", where,
+                reader + " reads a Variable or an input of another device, of which run() makes a copy",
                 "place the op where the Variable or input lives, or the Variable where the op runs");
   }
   inputs_.check(plan, 1, where);

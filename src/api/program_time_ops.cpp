@@ -2,6 +2,7 @@
 #include "api/program_impl.h"
 #include "base/at.h"
 #include "ir/bound_node.h"
+#include "ir/count_tiles.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -23,7 +24,7 @@ OpTime describe(const BoundPlan& bound, const Task& task, const OpClock::TaskTim
   op.inputs.assign(node.types, node.types + node.inputs);
   op.outputs.assign(node.types + node.inputs, node.types + node.inputs + node.outputs);
   op.bytes = bytes_moved(node);
-  if (node.op->flops) op.flops = node.op->flops(BodyArgs(node));
+  op.flops = flops_of(BodyArgs(node));
   return op;
 }
 

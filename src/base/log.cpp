@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include <spdlog/spdlog.h>
@@ -20,10 +21,17 @@ class UseOfSpdlog {
   ~UseOfSpdlog() { spdlog_is_over = true; }
 };
 
+// The logger of the application's choice. It may have left none: spdlog::shutdown(), drop_all() and
+// set_default_logger(nullptr) do so.
+std::shared_ptr<spdlog::logger> default_logger() {
+  if (spdlog_is_over) return nullptr;
+  static const UseOfSpdlog use;
+  return spdlog::default_logger();
+}
+
 void write_by_default(LogLevel level, const std::string& message) {
-  if (!spdlog_is_over) {
-    static const UseOfSpdlog use;
-    spdlog::log(level == LogLevel::error ? spdlog::level::err : spdlog::level::warn, "graphsink: {}", message);
+  if (const auto logger = default_logger()) {
+    logger->log(level == LogLevel::error ? spdlog::level::err : spdlog::level::warn, "graphsink: {}", message);
   } else {
     std::fprintf(stderr, "graphsink: %s\n", message.c_str());
   }

@@ -14,6 +14,8 @@
 #include "base/convert.h"
 #include "base/number_text.h"
 #include "ir/bound_node.h"
+#include "ir/call_of_op.h"
+#include "ir/call_prepare.h"
 #include "ir/count_tiles.h"
 #include "ir/graph_data.h"
 #include "ir/step_state.h"
@@ -174,11 +176,22 @@ void Attrs::throw_mismatch(const std::type_info& wanted) const {
               "give emit() the struct that the op reads");
 }
 
+void BodyArgs::throw_no_step() const {
+  throw Error(std::string(bound_node(*this).op->name), where(),
+              "its body calls step(), and runs on the host of a device, which has the step in its own memory",
+              "give the op a CUDA body, or make Graph::step() an operand of it");
+}
+
 std::int64_t count_tiles(const Tiles& tiles, const BodyArgs& a) {
   const std::int64_t count = tiles.count(a);
   if (count >= 0) return count;
   throw Error(std::string(bound_node(a).op->name), a.where(), "its Tiles::count returned " + std::to_string(count),
               "return the number of tiles, or 0 where there is nothing to compute");
+}
+
+std::uint64_t flops_of(const BodyArgs& a) {
+  const OpDef& op = *bound_node(a).op;
+  return op.flops ? call_of_op(op.name, a.where(), "OpDef::flops", [&] { return op.flops(a); }) : 0;
 }
 
 void run_all_tiles(const CpuArgs& a) {
@@ -201,6 +214,17 @@ void run_part_tiles(const CpuArgs& a, std::int64_t first, std::int64_t end) {
 void run_whole_part(const CpuArgs& a) {
   if (const std::int64_t size = a.out_type(0).shape.size(); size > 0)
     bound_node(a).op->bodies.cpu().part(a, 0, size, a.out<void>(0));
+}
+
+Prepared call_prepare(const OpDef& op, const PrepareArgs& args) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 60;  // as many for each stream can be added up
+  Prepared prepared = op.prepare(args);
+  if (prepared.workspace <= kMostBytes) return prepared;
+  throw Error(std::string(op.name), args.where,
+              "its prepare() asks for a workspace of " + std::to_string(prepared.workspace) +
+                  " bytes, more than any memory has",
+              "correct the number, which may be the result of a subtraction, or split the operands",
+              ErrorCode::out_of_memory);
 }
 
 const OpBody* body_for(const OpDef& op, DeviceKind device, int capability) {
@@ -257,6 +281,12 @@ std::vector<TensorType> InferArgs::outputs_of(void (*infer)(InferArgs&),
   return std::move(other.outputs());
 }
 
+namespace {
+
+bool is_dtype(DType dtype) { return static_cast<std::size_t>(dtype) <= static_cast<std::size_t>(DType::u8); }
+
+}  // namespace
+
 void infer_outputs(const OpDef& op, InferArgs& a) {
   if (op.infer == nullptr) a.fail("its OpDef has no .infer", "give it one that says the types of all outputs");
   if (op.bodies.has_too_many())
@@ -264,7 +294,11 @@ void infer_outputs(const OpDef& op, InferArgs& a) {
            "leave one for the CPU, such as its Tiles, and those of the highest compute capabilities");
   try {
     op.infer(a);
-    for (const TensorType& type : a.outputs()) (void)type.bytes();
+    for (std::size_t i = 0; i < a.outputs().size(); ++i) {
+      if (!is_dtype(a.outputs()[i].dtype))
+        a.fail("output " + std::to_string(i) + " has no dtype that exists", "give a.out() one of DType");
+      (void)a.outputs()[i].bytes();
+    }
   } catch (const Error& e) {
     if (e.op() == op.name) throw;
     a.fail(e.problem(), e.remedy());  // error of a Shape, which does not know the op

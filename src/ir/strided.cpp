@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "graphsink/op.h"
+#include "ir/call_of_op.h"
 
 namespace graphsink {
 
@@ -30,7 +31,7 @@ Strided Strided::part(const Shape& part_shape, const AxisMap& map) const {
 }
 
 AxisMap moves_of(const OpDef& op, const MoveArgs& args, int part, const Where& where) {
-  const AxisMap map = op.moves(args, part);
+  const AxisMap map = call_of_op(op.name, where, "OpDef::moves", [&] { return op.moves(args, part); });
   const int rank = args.in(0).shape.rank();
   for (const TensorType& output : args.types.subspan(at(args.inputs)))
     if (output.shape.rank() != rank)

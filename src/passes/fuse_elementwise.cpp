@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/at.h"
+#include "ir/call_of_op.h"
 #include "ir/fused.h"
 #include "ir/system_ops.h"
 #include "passes/planner_ir.h"
@@ -55,7 +56,9 @@ Role role_of(const PlannerIr& ir, const IrNode& node, const RowReduction* rows, 
   if (part_of(*node.op)) return Role::by_part;
   std::vector<TensorType> types = ir.types(node.inputs);
   types.push_back(node.outputs[0]);
-  return node.op->elements.row(types) ? Role::by_element : Role::none;
+  const ElementwiseRow row =
+      call_of_op(node.op->name, node.where, "Elements::row", [&] { return node.op->elements.row(types); });
+  return row ? Role::by_element : Role::none;
 }
 
 // Packing groups saves a node, but they run one after the other where they could run side by side. That pays up to so

@@ -756,6 +756,9 @@ TEST_F(Enqueue, WhatCannotBeCapturedIsRefusedBeforeAnythingIs) {
       {"not one launch",
        {"the stream is being captured, but the step is not one launch", "not capturable"},
        [&] { return made([](Graph& g, const Value& x) { g.output("y", emit(waits_op, {x * 2.0})[0]); }); }},
+      {"a copy that run() makes",
+       {"cpu_plus_one (cuda_enqueue_test.cpp:", "reads a Variable or an input of another device"},
+       [&] { return made([](Graph& g, const Value& x) { g.output("y", emit(testing::cpu_plus_one, {x})[0]); }); }},
   };
   for (const Refusal& row : rows) {
     SCOPED_TRACE(row.name);

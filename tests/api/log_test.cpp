@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
+
+#include <spdlog/spdlog.h>
 
 #include "base/log.h"
 #include "test_ops.h"
@@ -75,6 +78,24 @@ TEST(Logs, AStaticObjectMayEndBehindSpdlog) {
         std::exit(0);
       },
       ::testing::ExitedWithCode(0), "graphsink: at the end of the process");
+}
+
+// What applications do with spdlog at their end, or to be rid of its default.
+TEST(Logs, WhereTheApplicationLeftNoDefaultLoggerStandardErrorIsTold) {
+  const std::function<void()> rows[] = {[] { spdlog::shutdown(); }, [] { spdlog::drop_all(); },
+                                        [] { spdlog::set_default_logger(nullptr); }};
+  for (const auto& end : rows) {
+    for (bool is_early : {false, true}) {
+      EXPECT_EXIT(
+          {
+            if (is_early) Log().warn({"early"});
+            end();
+            leave_a_failed_step({});
+            std::exit(0);
+          },
+          ::testing::ExitedWithCode(0), "graphsink: a program was destroyed with a failed step");
+    }
+  }
 }
 
 TEST(Logs, EachProgramHasItsOwn) {

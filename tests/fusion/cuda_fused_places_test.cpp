@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "fusion_fixture.h"
@@ -98,6 +99,29 @@ TEST_F(FusedPlaces, InTheBodyOfALoop) {
   });
   EXPECT_FALSE(ops_in(plan).contains("split")) << plan.explain();
   EXPECT_FALSE(ops_in(plan).contains("concat")) << plan.explain();
+}
+
+// The type in which the kernel of a group computes an op is asked for when the kernel is compiled.
+TEST_F(FusedPlaces, ATypeThatThrowsIsAnErrorOfTheOp) {
+  static const OpDef without_type{.name = "without_type",
+                                  .infer = [](InferArgs& a) { a.out(a.in(0).dtype, a.in(0).shape); },
+                                  .elements = {.text = "x + 1.0f",
+                                               .type = [](std::span<const TensorType>) -> std::string_view {
+                                                 throw std::runtime_error("no type");
+                                               }},
+                                  .bodies = {[](const CpuArgs&) {}, [](CudaArgs&) {}}};
+  Graph g;
+  g.output("y", emit(without_type, {variable(g, "x", {1003}, 1) * 3.0})[0] * 2.0);
+  try {
+    Program program = compile(g, {.target = cuda(0)});
+    program.run(sink);
+    program.sync();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.op(), "without_type") << e.what();
+    EXPECT_EQ(e.problem(), "its Elements::type threw: no type");
+    EXPECT_GT(e.where().line(), 0u) << e.what();
+  }
 }
 
 }  // namespace

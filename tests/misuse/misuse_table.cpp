@@ -1296,7 +1296,7 @@ std::span<const Row> misuses() {
       Row{"FewerThanNoTiles",
           "fewer_than_no_tiles",
           {"its Tiles::count returned -1", "number of tiles"},
-          [] { run_fewer_than_no_tiles(sink); }},
+          [] { run_fewer_than_no_tiles(sink); }}.with(ErrorCode::step_failed),
       Row{"FewerThanNoTilesOpByOp",
           "fewer_than_no_tiles",
           {"its Tiles::count returned -1"},

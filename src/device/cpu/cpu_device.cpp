@@ -171,7 +171,7 @@ void CpuDevice::begin(Stream& stream, const LaunchRing& ring) {
 
 std::int64_t CpuDevice::tiles_to_share(const Stream& stream, const BoundNode& node) const {
   if (!stream.shares_nodes || helpers_.threads() == 1) return 1;
-  const std::int64_t tiles = tiles_of(node);
+  const std::int64_t tiles = tiles_of(node).value_or(1);
   if (tiles == 1) return 1;
   const double cost = cost_of(node);
   const double least_saving = options_.share_all ? kNoSaving : kLeastSaving;

@@ -3,17 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "graphsink/op.h"
 #include "ir/bound_node.h"
 
 namespace graphsink {
 
-// The tiles of a node; 1 for ops without any.
-std::int64_t tiles_of(const BoundNode& node);
+// The tiles of a node; 1 for ops without any. Nothing if they cannot be counted: its body, which counts them too, then
+// fails the step, as a body does that throws.
+std::optional<std::int64_t> tiles_of(const BoundNode& node) noexcept;
 
-// About how long the node takes on one thread, in ns.
-double cost_of(const BoundNode& node);
+// About how long the node takes on one thread, in ns. An OpDef::flops that throws counts nothing here.
+double cost_of(const BoundNode& node) noexcept;
 double cost_of_copy(std::size_t bytes);
 
 // Whether `workers` threads save at least so many ns by sharing work that takes `total` ns on one of them, and of which

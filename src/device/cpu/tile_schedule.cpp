@@ -55,7 +55,7 @@ bool is_plain(const CpuCapturedItem& item) {
   return !op.traits.host_effect && !writes_variables(op, static_cast<std::size_t>(item.node->inputs));
 }
 
-std::int64_t tiles_of(const CpuCapturedItem& item) { return item.node ? tiles_of(*item.node) : 1; }
+std::optional<std::int64_t> tiles_of(const CpuCapturedItem& item) { return item.node ? tiles_of(*item.node) : 1; }
 
 double cost_of(const CpuCapturedItem& item) { return item.node ? cost_of(*item.node) : cost_of_copy(item.bytes); }
 
@@ -107,8 +107,12 @@ TileSchedule::TileSchedule(const CpuItems& items, int workers, const Sharing& sh
 void TileSchedule::add_phase(std::size_t first, std::size_t end) {
   double total = 0, largest = 0;
   std::vector<double> costs;
+  std::vector<std::int64_t> counts;
   for (std::size_t i = first; i < end; ++i) {
-    costs.push_back(cost_of(items_[i]) / static_cast<double>(tiles_of(items_[i])));
+    const std::optional<std::int64_t> tiles = tiles_of(items_[i]);
+    if (!tiles) return add_alone(first, end);
+    counts.push_back(*tiles);
+    costs.push_back(cost_of(items_[i]) / static_cast<double>(*tiles));
     total += cost_of(items_[i]);
     largest = std::max(largest, costs.back());
   }
@@ -119,7 +123,7 @@ void TileSchedule::add_phase(std::size_t first, std::size_t end) {
   phase.shares.resize(at(workers_));
   double done = 0;
   for (std::size_t i = first; i < end; ++i) {
-    const std::int64_t tiles = tiles_of(items_[i]);
+    const std::int64_t tiles = counts[i - first];
     for (std::int64_t tile = 0; tile < tiles;) {
       const auto worker = std::min(static_cast<int>(done / total * workers_ + 1e-6), workers_ - 1);
       // The tiles up to the end of the worker's part of the whole.

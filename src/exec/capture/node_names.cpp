@@ -10,6 +10,7 @@
 #include "base/at.h"
 #include "base/json_writer.h"
 #include "ir/bound_node.h"
+#include "ir/count_tiles.h"
 #include "ir/graph_data.h"
 
 namespace graphsink {
@@ -21,7 +22,7 @@ void add_op(const BoundNode& node, JsonWriter& line) {
   if (!node.where.scope().empty()) line.member("scope", node.where.scope());
   line.member("node", node.id);
   line.member("bytes", bytes_moved(node));
-  if (node.op->flops) line.member("flops", node.op->flops(BodyArgs(node)));
+  if (node.op->flops) line.member("flops", flops_of(BodyArgs(node)));
 }
 
 // Returns 0, or the code of what failed. Never waits: not for the reader of a pipe, and not for room in it. `mode`:

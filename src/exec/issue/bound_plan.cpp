@@ -7,6 +7,7 @@
 #include "base/at.h"
 #include "base/trace.h"
 #include "ir/agreement.h"
+#include "ir/call_prepare.h"
 #include "ir/graph_data.h"
 #include "ir/system_ops.h"
 #include "passes/plan_queries.h"
@@ -84,8 +85,8 @@ PreparedNodes prepare(const Plan& plan, Devices devices) {
     const PlanNode& node = plan.nodes[i];
     if (!node.op->prepare) continue;
     bool runs_cuda = !plan.target().runs_cpu_bodies() && !node.on_host;
-    prepared[i] = node.op->prepare(PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
-                                               runs_cuda, devices[at(node.device)], is_in_body[i]});
+    prepared[i] = call_prepare(*node.op, PrepareArgs{node.op->name, node.where, node.types, node.inputs, node.attrs,
+                                                     runs_cuda, devices[at(node.device)], is_in_body[i]});
   }
   return prepared;
 }
