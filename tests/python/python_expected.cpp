@@ -89,7 +89,7 @@ Checkpoint workload(const std::string& name, std::int64_t steps) {
     const models::Model model = workloads.make(name);
     for (const Variable& variable : model.variables)
       made.tensors.insert_or_assign("initial/" + variable.name(), variable.read());
-    Program program = compile(model.graph, {.target = device, .tuning = {.fuse = model.fuse}});
+    Program program = compile(model.graph, {.target = device, .tuning = model.tuning});
     models::run(program, model, interactive, 0, steps);
     const std::vector<double> losses = program.records<double>("loss");
     const std::string bits = bits_of(model.variables);
