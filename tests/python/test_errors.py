@@ -257,11 +257,13 @@ def test_errors_of_a_script(tmp_path: pathlib.Path) -> None:
 
 
 # Programs whose first step ends when the main thread waits: it has set `waits`, and does not give Python's lock away before.
+# A shell may have started them with SIGINT ignored, as it does behind `&`.
 INTERRUPTED = """
-import _thread, sys, threading
+import _thread, signal, sys, threading
 import numpy as np
 import graphsink as gs
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.setswitchinterval(1000)
 waits = threading.Event()
 
@@ -333,8 +335,6 @@ except KeyboardInterrupt:
 def test_an_interrupt_ends_a_wait_for_data_and_skips_nothing(workers: int) -> None:
     """The first sample comes when the interrupt was met."""
     assert interrupted(f"""
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
 met = threading.Event()
 
 def sample(i):
