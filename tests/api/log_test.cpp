@@ -33,7 +33,7 @@ TEST(Logs, DestructorsTellTheUsersFunction) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].first, LogLevel::warning);
-  EXPECT_EQ(seen[0].second.find("a program was destroyed with a failed step"), 0u) << seen[0].second;
+  EXPECT_EQ(seen[0].second.find("a program ended with a failed step"), 0u) << seen[0].second;
   EXPECT_NE(seen[0].second.find("negative input"), std::string::npos) << seen[0].second;
 }
 
@@ -47,7 +47,7 @@ TEST(Logs, WithoutAFunctionSpdlogIsTold) {
   ::testing::internal::CaptureStdout();
   leave_a_failed_step({});
   std::string text = ::testing::internal::GetCapturedStdout();
-  EXPECT_NE(text.find("graphsink: a program was destroyed with a failed step"), std::string::npos) << text;
+  EXPECT_NE(text.find("graphsink: a program ended with a failed step"), std::string::npos) << text;
 }
 
 TEST(Logs, WhatTheFunctionThrowsIsDroppedAndSpdlogIsTold) {
@@ -59,7 +59,7 @@ TEST(Logs, WhatTheFunctionThrowsIsDroppedAndSpdlogIsTold) {
   });
   std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(calls, 1);
-  EXPECT_NE(text.find("graphsink: a program was destroyed with a failed step"), std::string::npos) << text;
+  EXPECT_NE(text.find("graphsink: a program ended with a failed step"), std::string::npos) << text;
 }
 
 // Ends behind spdlog, which is made later than this is.
@@ -93,7 +93,7 @@ TEST(Logs, WhereTheApplicationLeftNoDefaultLoggerStandardErrorIsTold) {
             leave_a_failed_step({});
             std::exit(0);
           },
-          ::testing::ExitedWithCode(0), "graphsink: a program was destroyed with a failed step");
+          ::testing::ExitedWithCode(0), "graphsink: a program ended with a failed step");
     }
   }
 }
