@@ -274,6 +274,11 @@ class BenchTest(unittest.TestCase):
             self.assertNotEqual(loss, longer[name][0], name)
             self.assertNotEqual(state, longer[name][1], name)
 
+    def conditional_nodes(self, workload):
+        if workload == "lstm-scan" and not self.is_cpu:
+            return 0  # of so few iterations that nothing is left of its loops
+        return CONDITIONAL_NODES.get(workload, 0)
+
     def test_launches(self):
         for row in self.rows("sink"):
             if row["workload"] in SHAPES:
@@ -284,7 +289,7 @@ class BenchTest(unittest.TestCase):
             self.assertEqual(row["api_calls_per_step"], 1, row["workload"])
             self.assertEqual(row["recordings"], 1)
             self.assertGreater(row["sunk_share"], 0.9)
-            self.assertEqual(row["conditional_nodes"], CONDITIONAL_NODES.get(row["workload"], 0), row["workload"])
+            self.assertEqual(row["conditional_nodes"], self.conditional_nodes(row["workload"]), row["workload"])
         for row in self.rows("sink", self.grouped):  # 20 steps: 16 and a shorter one of 4
             if row["workload"] == "hetero" and not self.is_cpu:
                 self.assertEqual(row["graph_launches_per_step"], 1, "a loop in a launch may not hold host nodes")
@@ -294,7 +299,7 @@ class BenchTest(unittest.TestCase):
                 self.assertEqual(row["steps_per_launch"], 1 if own_input else 16, row["workload"])
                 continue
             self.assertEqual(row["graph_launches_per_step"], 2 / 20, row["workload"])
-            self.assertEqual(row["conditional_nodes"], 1 + CONDITIONAL_NODES.get(row["workload"], 0))
+            self.assertEqual(row["conditional_nodes"], 1 + self.conditional_nodes(row["workload"]))
         for row in report("--steps", 16, "--steps-per-launch", 16, "--mode", "sink")["rows"]:
             if row["workload"] in SHAPES:
                 continue
