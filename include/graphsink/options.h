@@ -59,12 +59,12 @@ struct Tuning {
   // tiny kernels: on an H100 a chain of 1,000 of them takes 0.72 of the time, but the steps of mlp, lstm and gpt take
   // as long as without it. A program for cpu() ignores it.
   bool programmatic_launch = false;
-  // On a GPU, a loop with a known number of iterations, such as that of scan(), runs several of them at once: each run
-  // of its body is up to 8 iterations, one after the other, if their number has such a divisor, and the body at most
-  // 256 nodes then; a loop of at most 8 iterations is left out altogether. It saves the time that a WHILE node takes
-  // between two runs, which on an H200 is that of six small kernels, and copies of the state. Captures take longer, and
-  // more memory. A body that assigns Variables or has loops or branches inside stays as it is. A program for cpu()
-  // ignores it.
+  // On a GPU, a loop with a known number of iterations, at most 1,024, such as that of scan(), runs several of them at
+  // once: a run of its body is up to 8 iterations, one after the other, if their number has such a divisor, and the
+  // body at most 256 ops then, before they are joined. A loop whose iterations are one run is left out altogether. It
+  // saves the time that a WHILE node takes between two runs, which on an H200 is that of six small kernels, and copies
+  // of the state. Captures take longer, and more memory. A body that has loops or branches inside stays as it is. A
+  // program for cpu() ignores it.
   bool unroll_loops = true;
   // Number of threads that work on a step on the CPU device, the caller's not counted. In the modes that sink, which
   // thread computes which part of which op is decided when the step is captured. How much is shared follows the

@@ -26,8 +26,18 @@ struct OwnedObjects {
     object.visit_owned([](nanobind::object& owned) { owned.reset(); });
     return 0;
   }
+  // The collector finalizes all garbage before it clears any of it: what the object calls when it is closed, such as a
+  // log function, is whole then.
+  static void finalize(PyObject* self) {
+    if constexpr (requires(T & object) { object.close(); }) {
+      if (!nanobind::inst_ready(self)) return;
+      const nanobind::error_scope kept;
+      nanobind::inst_ptr<T>(self)->close();
+    }
+  }
   static inline const PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
                                              {Py_tp_clear, reinterpret_cast<void*>(&clear)},
+                                             {Py_tp_finalize, reinterpret_cast<void*>(&finalize)},
                                              {0, nullptr}};
   // For a class whose objects belong to others that are cleared.
   static inline const PyType_Slot slots_without_clear[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},

@@ -17,7 +17,7 @@ LogFunction log_function(nanobind::handle function);
 LogFunction log_function(std::shared_ptr<nanobind::handle> function);
 
 // The log function of a program, which belongs to ProgramHandle::callables, so that Python's garbage collector sees it.
-// It is never cleared, because the program that calls it ends first.
+// It is never cleared: the program that calls it is finalized before anything is.
 class LogOwner {
  public:
   explicit LogOwner(nanobind::handle function)

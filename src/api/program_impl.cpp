@@ -96,8 +96,7 @@ void Program::Impl::require_whole(const char* call, const char* wanted_by, const
   throw Error(call, first.value_or(where), problem, remedy);
 }
 
-template <class Function>
-bool Program::Impl::log_failure(const Function& call) noexcept {
+bool Program::Impl::log_failure(FunctionRef<void()> call) noexcept {
   try {
     call();
     return true;
@@ -127,15 +126,6 @@ bool Program::Impl::finish() noexcept {
   watch_.reset();
   log_.error({"a destroyed program keeps its memory, which the device may still be using"});
   return false;
-}
-
-void Program::Impl::log_failed_step(const Where& where) {
-  require_issuer("log_failed_step", where);
-  const RunGate::Inside inside(variables_.gate());
-  log_failure([&] {
-    finish_steps();
-    status_.report(where);
-  });
 }
 
 void Program::Impl::finish_steps() {

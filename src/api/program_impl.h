@@ -8,6 +8,7 @@
 
 #include "api/turn_of_program.h"
 #include "base/fork_mark.h"
+#include "base/function_ref.h"
 #include "base/one_thread.h"
 #include "exec/capture/capture_policy.h"
 #include "exec/capture/node_names.h"
@@ -93,8 +94,9 @@ class Program::Impl final : private Allocator {
   void require_issuer(const char* call, const Where& where) const;
 
   // Calls what waits for steps, or reports them. Logs what that throws, and returns false then.
-  template <class Function>
-  bool log_failure(const Function& call) noexcept;
+  bool log_failure(FunctionRef<void()> call) noexcept;
+  // sync() behind its checks.
+  void wait_and_report(const Where& where);
 
   void allocate_status(const Where& where);
   // Waits for all steps, and forgets all that was bound to addresses. Throws Error if a graph of the caller's uses it.

@@ -8,6 +8,15 @@ namespace graphsink {
 
 void Program::Impl::sync(const Where& where) {
   require_issuer("sync", where);
+  wait_and_report(where);
+}
+
+void Program::Impl::log_failed_step(const Where& where) {
+  require_issuer("log_failed_step", where);
+  log_failure([&] { wait_and_report(where); });
+}
+
+void Program::Impl::wait_and_report(const Where& where) {
   const RunGate::Inside inside(variables_.gate());
   const HostWatch::Wait waits(watch());
   settle();

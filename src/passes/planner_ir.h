@@ -192,7 +192,8 @@ void place(PlannerIr& ir, const PlanOptions& options, Plan& plan);
 
 // Replaces loops that no conditional node can hold by one copy of their body for each iteration, so that the launch
 // holds them. It does so for loops whose number of iterations is known and at most kMostUnrolled, and appends the
-// reasons to the plan. `system` has the ops that write stacks. `unroll_loops`: see Tuning::unroll_loops.
+// reasons to the plan. With `unroll_loops`, bodies of other loops become several copies of themselves, or all, as
+// Tuning::unroll_loops says. `system` has the ops that write stacks.
 void unroll(PlannerIr& ir, const SystemOps& system, bool unroll_loops, Plan& plan);
 constexpr int kMostUnrolled = 16;
 

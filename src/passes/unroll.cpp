@@ -42,12 +42,12 @@ class Choice {
   std::vector<int> run() {
     for (std::size_t id = 0; id < ir_.nodes.size(); ++id)
       if (ir_.nodes[id].is_live) obstacles_[id] = find_obstacle(ir_.nodes[id]);
-    choose(0);
-    if (!unroll_loops_ || target_.runs_cpu_bodies()) return copies_;
-    for (std::size_t id = 0; id < ir_.nodes.size(); ++id) {
+    const bool unrolls_in_launches = unroll_loops_ && !target_.runs_cpu_bodies();
+    for (std::size_t id = 0; id < ir_.nodes.size() && unrolls_in_launches; ++id) {
       const IrNode& node = ir_.nodes[id];
       if (node.is_live && node.op == &while_op && !is_obstructed(static_cast<int>(id))) copies_[id] = copies_of(node);
     }
+    choose(0);
     return copies_;
   }
 
@@ -109,7 +109,7 @@ class Choice {
         if (!may_be_here || !launch_traits(target_, *node.op, node.is_on_host).capturable) return {};
         ++size;
       } else if (!is_obstructed(id)) {
-        size += size_of(node);
+        size += size_of(id);
       } else {
         const std::optional<std::size_t> inner = node.op == &while_op ? unrolled_size(node) : std::nullopt;
         if (!inner) return {};
@@ -120,11 +120,16 @@ class Choice {
     return size * static_cast<std::size_t>(body.iterations);
   }
 
-  std::size_t size_of(const IrNode& node) const {
-    std::size_t size = 1;
-    for (int body : node.bodies)
-      for (int inner : ir_.regions[at(body)].nodes) size += size_of(ir_.nodes[at(inner)]);
-    return size;
+  // The number of nodes that a node in a launch becomes.
+  std::size_t size_of(int id) const {
+    std::size_t size = 0;
+    for (int body : ir_.nodes[at(id)].bodies) {
+      std::size_t of_body = 0;
+      for (int inner : ir_.regions[at(body)].nodes) of_body += size_of(inner);
+      const int copies = copies_[at(id)] == kWholly ? ir_.regions[at(body)].iterations : std::max(copies_[at(id)], 1);
+      size += of_body * at(copies);
+    }
+    return size + 1;
   }
 
   const PlannerIr& ir_;

@@ -209,6 +209,21 @@ TEST(UnrollLoops, WhatStaysALoop) {
   }
 }
 
+// A Variable that the body assigns is a state of the loop.
+TEST(UnrollLoops, ABodyMayAssignVariables) {
+  Graph g;
+  const Value x = g.input("x", f32, {4});
+  const Variable v("v", Tensor::full(f32, {4}, 1.0));
+  const auto body = [&](const Values& state, const Values&) {
+    assign(v, tanh(g.value(v) + state[0]));
+    return Scan{{tanh(state[0])}, {}};
+  };
+  g.output("y", scan({x}, {}, body, {.iterations = 12}).state[0]);
+  const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.fuse = false, .unroll_loops = true});
+  ASSERT_EQ(plan.controls.size(), 1u);
+  EXPECT_EQ(plan.controls[0].copies, 6);
+}
+
 // Each copy of the body writes its slice of a stack, which is one piece of memory.
 TEST(UnrollLoops, StacksAreWrittenSliceBySlice) {
   Graph g;

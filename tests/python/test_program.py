@@ -219,10 +219,11 @@ def test_a_program_whose_log_function_refers_to_it_is_freed(build: Callable[[Any
 
     class Owner:
         def __init__(self) -> None:
+            self.messages = messages  # the function needs what is freed with it
             self.program = build(self.log, device)
 
         def log(self, level: gs.LogLevel, text: str) -> None:
-            messages.append(text)
+            self.messages.append(text)
 
     def free(x: Any) -> Any:
         gone.append(weakref.ref(Owner()))

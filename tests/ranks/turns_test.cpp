@@ -198,6 +198,9 @@ TEST_P(Turns, AThreadHasToWaitUntilTheOtherHasSynced) {
   a.program.sync();
   EXPECT_EQ(problem_in_thread(run), "");
   a.program.run(sink);
+  a.program.log_failed_step();
+  EXPECT_EQ(problem_in_thread(run), "");
+  a.program.run(sink);
   EXPECT_EQ(a.sum(), world().size());
   EXPECT_EQ(problem_in_thread(run), "");
   EXPECT_EQ(b.sum(), 10.0 * world().size());
