@@ -10,6 +10,8 @@ namespace graphsink::python {
 //   template <class Visit> void visit_owned(Visit visit);
 template <class T>
 struct OwnedObjects {
+  static constexpr bool kCloses = requires(T & object) { object.close(); };
+
   static int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     if (!nanobind::inst_ready(self)) return 0;
@@ -22,14 +24,14 @@ struct OwnedObjects {
   static int clear(PyObject* self) {
     if (!nanobind::inst_ready(self)) return 0;
     T& object = *nanobind::inst_ptr<T>(self);
-    if constexpr (requires { object.close(); }) object.close();  // its threads may be calling what goes
+    if constexpr (kCloses) object.close();  // its threads may be calling what goes
     object.visit_owned([](nanobind::object& owned) { owned.reset(); });
     return 0;
   }
   // The collector finalizes all garbage before it clears any of it: what the object calls when it is closed, such as a
   // log function, is whole then.
   static void finalize(PyObject* self) {
-    if constexpr (requires(T & object) { object.close(); }) {
+    if constexpr (kCloses) {
       if (!nanobind::inst_ready(self)) return;
       const nanobind::error_scope kept;
       nanobind::inst_ptr<T>(self)->close();
@@ -37,7 +39,7 @@ struct OwnedObjects {
   }
   static inline const PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
                                              {Py_tp_clear, reinterpret_cast<void*>(&clear)},
-                                             {Py_tp_finalize, reinterpret_cast<void*>(&finalize)},
+                                             {kCloses ? Py_tp_finalize : 0, reinterpret_cast<void*>(&finalize)},
                                              {0, nullptr}};
   // For a class whose objects belong to others that are cleared.
   static inline const PyType_Slot slots_without_clear[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
