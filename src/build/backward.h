@@ -50,6 +50,7 @@ class Backward {
   static Value as(DType dtype, const Value& v, const Where& where);
   // Adds to the gradient of a value. That of a 16-bit value may be of f32: a sum that is rounded when it is complete.
   void accumulate(ValueRef to, const Value& g);
+  // The complete gradient of a value, in the value's dtype.
   Value rounded(ValueRef of, const Value& g) const;
 
   void step(int id);

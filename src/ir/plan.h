@@ -92,8 +92,8 @@ struct PlanControl {
   Where where;
   // Why the host drives it: an index into Plan::reasons. -1: it is an IF, SWITCH or WHILE node of the launch around it.
   int reason = -1;
-  int iterations = -1;  // number of iterations of a loop; -1: it depends on data, or is more than 1024
-  int copies = 1;       // the iterations that a run of its body is, one after the other: a divisor of their number
+  int iterations = -1;         // number of iterations of a loop; -1: it depends on data, or is more than 1024
+  int iterations_in_body = 1;  // as many of them are a run of its body, one after the other: a divisor of their number
   // Buffers that the iterations of a loop fill slice by slice, and that nothing writes before. They live as long as the
   // whole loop.
   std::vector<int> filled{};
@@ -278,7 +278,7 @@ struct PlanOptions {
   bool check_finite = false;              // after every op with float outputs, clear ok if one is not finite
   bool fuse = true;                       // see Tuning::fuse
   bool programmatic_launch = false;       // see Tuning::programmatic_launch
-  bool unroll_loops = false;              // see Tuning::unroll_loops
+  bool unroll_loops = false;              // see Tuning::unroll_loops, which is on: a Program asks for it
   std::size_t unrolled_nodes = 8192;      // see Limits::unrolled_nodes
   Placement default_placement{};          // placement of nodes for which the user asks for none
   std::vector<Target> further_targets{};  // at most kMaxFurtherTargets

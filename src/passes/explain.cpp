@@ -182,7 +182,7 @@ std::string control_text(const Plan& plan, const Task& task) {
   std::string text = node ? std::string(node) + " node" : "driven by the host";
   if (iterations < 0) return text;
   text += ", " + count_text(at(iterations), "iteration");
-  const int copies = plan.controls[at(task.control)].copies;
+  const int copies = plan.controls[at(task.control)].iterations_in_body;
   return copies == 1 ? text : text + ", " + std::to_string(copies) + " in a run of the body";
 }
 

@@ -309,7 +309,7 @@ class Writer {
     text_or_null("node", node ? node : "");
     number_or_null("reason", control.reason);
     number_or_null("iterations", control.iterations);
-    number_or_null("iterations_in_body", task.kind == TaskKind::loop ? control.copies : -1);
+    number_or_null("iterations_in_body", task.kind == TaskKind::loop ? control.iterations_in_body : -1);
     array("costs", task.bodies, [&](int body) {
       const TaskCounts counts = count_tasks(plan_, plan_.tasks_of(body));
       object([&] {

@@ -108,7 +108,7 @@ class Printer {
 
   std::string name_of_run(const Task& task, std::size_t body) const {
     if (task.kind != TaskKind::loop) return name_of_body(task.kind, body);
-    return plan_.controls[at(task.control)].copies == 1 ? "each iteration" : "each run of the body";
+    return plan_.controls[at(task.control)].iterations_in_body == 1 ? "each iteration" : "each run of the body";
   }
 
   // "then: 1 op, 1 copy; else: nothing".

@@ -314,7 +314,7 @@ class Lowering {
     Task task = control_task(TaskKind::loop, node);
     task.source = state.back();
     plan_.controls[at(task.control)].iterations = region.iterations;
-    plan_.controls[at(task.control)].copies = region.copies;
+    plan_.controls[at(task.control)].iterations_in_body = region.iterations_in_body;
     std::set<int> stacks;
     for (const IrStacked& stacked : region.stacked) {
       if (!stacks.insert(stacked.output).second) continue;  // another copy of the body writes it, too

@@ -55,7 +55,8 @@ struct IrRegion {
   // Number of iterations, if this is the body of a loop; -1: it depends on data or is more than 1024. Set by
   // count_iterations().
   int iterations = -1;
-  int copies = 1;  // The iterations of the loop that a run of this body is, one after the other; set by unroll().
+  // The iterations of the loop that a run of this body is, one after the other. Set by unroll().
+  int iterations_in_body = 1;
 };
 
 // A value that Program::output() returns: by its name, or by the handle `origin` of the user's graph.

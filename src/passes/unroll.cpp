@@ -218,7 +218,7 @@ class Unrolling {
     }
     region.results = renamed_results(body);
     region.iterations = body.iterations;
-    region.copies = copies;
+    region.iterations_in_body = copies;
     region.nodes = std::move(next_.regions[at(added)].nodes);
     next_.regions[at(added)] = std::move(region);
     return added;

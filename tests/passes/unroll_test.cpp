@@ -127,7 +127,7 @@ TEST(UnrollLoops, ARunIsADivisorOfTheIterations) {
     EXPECT_TRUE(plan.reasons.empty()) << plan.explain();
     ASSERT_EQ(plan.controls.size(), 1u);
     EXPECT_EQ(plan.controls[0].iterations, iterations);
-    EXPECT_EQ(plan.controls[0].copies, copies);
+    EXPECT_EQ(plan.controls[0].iterations_in_body, copies);
     EXPECT_EQ(calls_of(plan, "tanh"), copies);
     EXPECT_EQ(calls_of(plan, "less"), 1) << "the other conditions hold";
     const std::string text = "WHILE node, " + std::to_string(iterations) + " iterations";
@@ -155,7 +155,7 @@ TEST(UnrollLoops, ALargeBodyHasFewerIterations) {
       return v;
     };
     const Plan plan = scan_plan(64, body, Target::cuda13(), {.fuse = false, .unroll_loops = true});
-    return plan.controls.at(0).copies;
+    return plan.controls.at(0).iterations_in_body;
   };
   EXPECT_EQ(copies(29), 8);  // and two for the counter and its condition
   EXPECT_EQ(copies(31), 4);
@@ -168,7 +168,7 @@ TEST(UnrollLoops, WhatStaysALoop) {
     g.output("y", y);
     const Plan plan = make_plan(g, target, system_ops(), {}, {.unroll_loops = true});
     EXPECT_TRUE(sinks_whole(plan)) << plan.explain();
-    return plan.controls.at(static_cast<std::size_t>(control)).copies;
+    return plan.controls.at(static_cast<std::size_t>(control)).iterations_in_body;
   };
   const auto ten_of = [](const Value& x, const std::function<Value(const Value&)>& body) {
     auto scan_body = [&](const Values& state, const Values&) { return Scan{{body(state[0])}, {}}; };
@@ -197,7 +197,7 @@ TEST(UnrollLoops, WhatStaysALoop) {
     g.output("y", ten_of(x, [&](const Value& v) { return ten_of(v, is_twice); }));
     const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.unroll_loops = true});
     ASSERT_EQ(plan.controls.size(), 2u);
-    EXPECT_EQ(plan.controls[0].copies * plan.controls[1].copies, 5) << plan.explain();
+    EXPECT_EQ(plan.controls[0].iterations_in_body * plan.controls[1].iterations_in_body, 5) << plan.explain();
   }
   {
     SCOPED_TRACE("the number of iterations depends on data");
@@ -221,7 +221,7 @@ TEST(UnrollLoops, ABodyMayAssignVariables) {
   g.output("y", scan({x}, {}, body, {.iterations = 12}).state[0]);
   const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.fuse = false, .unroll_loops = true});
   ASSERT_EQ(plan.controls.size(), 1u);
-  EXPECT_EQ(plan.controls[0].copies, 6);
+  EXPECT_EQ(plan.controls[0].iterations_in_body, 6);
 }
 
 // Each copy of the body writes its slice of a stack, which is one piece of memory.
@@ -235,7 +235,7 @@ TEST(UnrollLoops, StacksAreWrittenSliceBySlice) {
   g.output("y", scan({x}, {}, body, {.iterations = 30}).outputs[0]);
   const Plan plan = make_plan(g, Target::cuda13(), system_ops(), {}, {.fuse = false, .unroll_loops = true});
   ASSERT_EQ(plan.controls.size(), 1u);
-  EXPECT_EQ(plan.controls[0].copies, 6);
+  EXPECT_EQ(plan.controls[0].iterations_in_body, 6);
   EXPECT_EQ(plan.controls[0].filled.size(), 1u);
   EXPECT_EQ(calls_of(plan, "store_at"), 6);
   EXPECT_EQ(calls_of(plan, "clear"), 0);
