@@ -17,12 +17,21 @@ namespace graphsink {
 namespace {
 
 // The node in which ranks agree; null if the plan exchanges no values with them.
-const PlanNode* agree_node(const Plan& plan) {
+template <class AnyPlan>
+auto* agree_node(AnyPlan& plan) {
   const OpDef* agree = nullptr;
   for (const PlanNode& node : plan.nodes) agree = node.op->traits.agree ? node.op->traits.agree : agree;
-  for (const PlanNode& node : plan.nodes)
-    if (agree != nullptr && node.op == agree) return &node;
-  return nullptr;
+  const auto found = std::find_if(plan.nodes.begin(), plan.nodes.end(),
+                                  [&](const PlanNode& node) { return agree != nullptr && node.op == agree; });
+  return found == plan.nodes.end() ? nullptr : &*found;
+}
+
+void mark_agreement(Plan& plan, const GraphData& graph) {
+  PlanNode* const node = agree_node(plan);
+  if (node == nullptr) return;
+  Agreement agreement = node->attrs.as<Agreement>();
+  agreement.mark = static_cast<const AgreeOp*>(node->op)->mark(agreement, graph);
+  node->attrs = std::move(agreement);
 }
 
 void agree_on_plan(const PlanNode& node, const GraphData& graph, const Error* failure) {
@@ -55,7 +64,9 @@ Plan Program::Impl::make_current_plan() const {
     options.further_targets.push_back(session_.device(number).target());
   // The passes only read the snapshot of the graph. `view` does not own it.
   Graph view(std::shared_ptr<GraphData>(std::shared_ptr<void>(), const_cast<GraphData*>(&graph_)));
-  return make_plan(view, device().target(), system_ops(), inputs_.shapes(), options);
+  Plan plan = make_plan(view, device().target(), system_ops(), inputs_.shapes(), options);
+  mark_agreement(plan, graph_);
+  return plan;
 }
 
 const Plan& Program::Impl::plan() {
@@ -131,7 +142,8 @@ void Program::Impl::bind(const Where& where) {
   GRAPHSINK_TRACE(plan, "bind");
   const PlanNode* const agree = agree_node(plan());
   if (agree && !turn_.has_groups())
-    turn_.set_groups(static_cast<const AgreeOp*>(agree->op)->turns(agree->attrs.as<Agreement>(), where));
+    turn_.set_groups(static_cast<const AgreeOp*>(agree->op)->turns(agree->attrs.as<Agreement>(), where),
+                     agree->on_host);
   turn_.wait_for_others(where);
   std::unique_ptr<ShapeEntry> entry;
   try {

@@ -29,6 +29,7 @@ struct CollectiveUse {
 // one output and no input: it gathers the step blocks of all ranks.
 struct Agreement {
   std::vector<CollectiveUse> collectives;
+  std::uint64_t mark = 0;  // AgreeOp::mark, of a plan that a program runs
 };
 
 // A program whose steps exchange values between ranks.
@@ -63,6 +64,9 @@ struct AgreeOp : OpDef {
   // Error if a rank could not, or if the plans differ.
   void (*agree_on_plan)(const Agreement& agreement, const GraphData& graph, const Error* failure,
                         const Where& where) = nullptr;
+  // By which steps of a plan of the graph are told from those of other plans: the same on all ranks that have agreed on
+  // it. 0: they are not told apart.
+  std::uint64_t (*mark)(const Agreement& agreement, const GraphData& graph) = nullptr;
 };
 
 // The other ranks hear what a rank is about to do, such as "run in mode sink for the first time", and a number.

@@ -19,7 +19,7 @@ namespace {
 
 // Node-local data of the CPU body.
 struct VotersOfPlan : Voters {
-  std::uint64_t mark = 0;  // mark of the collectives of all ranks; 0: there are none
+  std::uint64_t mark = 0;  // Agreement::mark
 };
 
 // On a device, the node-local data are what waits for the other ranks.
@@ -27,8 +27,7 @@ Prepared prepare_agree(const PrepareArgs& p) {
   const auto& agreement = p.attrs.as<Agreement>();
   VotersOfPlan voters{voters_of(agreement, p.where)};
   if (p.cuda) return {nccl_wait(agreement, voters), 0};
-  if (std::find(voters.groups.begin(), voters.groups.end(), voters.all) != voters.groups.end())
-    voters.mark = mark_of_collectives(agreement, *voters.all);
+  voters.mark = agreement.mark;
   return {std::make_shared<const VotersOfPlan>(std::move(voters)), 0};
 }
 
@@ -117,8 +116,7 @@ void require_same(const Standing& mine, const Standing& theirs, int rank, std::u
   if (theirs.mark != 0 && theirs.mark != (mine.mark != 0 ? mine.mark : mark))
     throw Error("agree", Where(),
                 "rank " + std::to_string(rank) +
-                    " runs another program, or one of other sizes: their collectives differ, and what they exchanged "
-                    "was mixed",
+                    " runs another program, or one of other sizes, and what they exchanged was mixed",
                 "run the same programs in the same order on all ranks");
   if (theirs.step != mine.step)
     throw Error("agree", Where(), to_string(StepError::other_step, step_of_rank(rank, theirs.step)), kStepOfRankRemedy);
@@ -182,6 +180,7 @@ const AgreeOp agree_op{{.name = "agree",
                         .bodies = {agree_body}},
 #endif
                        turns_of,
-                       agree_on_plan};
+                       agree_on_plan,
+                       mark_of_plan};
 
 }  // namespace graphsink

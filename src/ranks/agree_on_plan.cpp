@@ -236,9 +236,17 @@ std::string first_unbound(RankGroup& group, const std::string& mine, const Where
 
 }  // namespace
 
-std::uint64_t mark_of_collectives(const Agreement& agreement, const RankGroup& group) {
-  const std::string text = without_places(collectives_of(agreement, group));
-  return number_of(text.data(), text.size()) | 1;
+std::uint64_t mark_of_plan(const Agreement& agreement, const GraphData& graph) {
+  try {
+    const Voters voters = voters_of(agreement, Where());
+    if (std::find(voters.groups.begin(), voters.groups.end(), voters.all) == voters.groups.end()) return 0;
+    const Part part = part_of(agreement, graph, voters, *voters.all);
+    std::string text = part.plan;
+    for (const Variable& variable : part.updates.equal) text += "\n" + variable.name();
+    return number_of(text.data(), text.size()) | 1;
+  } catch (const Error&) {
+    return 0;  // the groups have no common one: bind() says so
+  }
 }
 
 // A rank may bind a plan of a graph again whenever it likes, so what was compared before is not exchanged again. This

@@ -74,8 +74,9 @@ int target_of(const std::vector<int>& sources, int rank);
 // AgreeOp::agree_on_plan: the collectives of each group and, where it averages gradients, what updates_of() finds.
 void agree_on_plan(const Agreement& agreement, const GraphData& graph, const Error* failure, const Where& where);
 
-// Equal where the ranks of the group have the same collectives in the plan; never 0.
-std::uint64_t mark_of_collectives(const Agreement& agreement, const RankGroup& group);
+// AgreeOp::mark: of what agree_on_plan() compares in the group of all ranks that run the plan, and the names of the
+// Variables whose values it compares. 0 if the plan has no collective of that group.
+std::uint64_t mark_of_plan(const Agreement& agreement, const GraphData& graph);
 
 // By which the ranks agree on a step, and on their plans: OpTraits::agree of all collectives.
 extern const AgreeOp agree_op;

@@ -19,7 +19,11 @@ namespace {
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
+  int length = 0, kind = MPI_SUCCESS;
+  MPI_Error_class(code, &kind);
+  if (kind == MPI_ERR_TRUNCATE)
+    throw Error("ranks", Where(), "another rank has sent more bytes than this one expected",
+                "exchange data of the same types on all ranks", ErrorCode::device_lost);
   MPI_Error_string(code, text, &length);
   throw Error("ranks", Where(), std::string(call) + " failed: " + text,
               "end the process, and start all ranks again from a checkpoint", ErrorCode::device_lost);
@@ -183,7 +187,14 @@ class MpiBackend : public RankBackend {
   }
   bool is_done() override {
     int flag = 0;
-    check(MPI_Testall(2, requests_, &flag, MPI_STATUSES_IGNORE), "MPI_Testall");
+    MPI_Status statuses[2];
+    const int code = MPI_Testall(2, requests_, &flag, statuses);
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(code, &kind);
+    if (kind == MPI_ERR_IN_STATUS)
+      for (const MPI_Status& status : statuses)
+        if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR, "MPI_Testall");
+    check(code, "MPI_Testall");
     return flag != 0;
   }
   std::vector<std::optional<std::string>> give_up(const std::string& words, double seconds) override {
@@ -207,7 +218,14 @@ class MpiBackend : public RankBackend {
     MPI_Comm_rank(texts_, &rank_);
     MPI_Comm_size(texts_, &size_);
   }
-  MPI_Comm comm(Channel channel) const { return channel == Channel::texts ? texts_ : elements_; }
+  // Throws Error where MPI has ended with main(), before a program of static storage.
+  MPI_Comm comm(Channel channel) const {
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    if (is_finalized)
+      throw Error("ranks", Where(), "the process is ending", "end programs before main() returns", ErrorCode::misuse);
+    return channel == Channel::texts ? texts_ : elements_;
+  }
   static int count(std::size_t bytes) {
     if (bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max())) return static_cast<int>(bytes);
     throw Error("ranks", Where(),

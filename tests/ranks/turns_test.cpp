@@ -1,6 +1,7 @@
 // Programs, Eagers and calls that share a Comm exchange values in the order of the calls.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -129,6 +130,33 @@ TEST_P(Turns, StepsOfSeveralProgramsKeepTheOrderOfTheirRuns) {
   EXPECT_EQ(c.sum(), 100.0 * world().size());
 }
 
+// On the last rank the work in front of the first program's exchange takes longer: there the host node of the second
+// one could be ready before.
+TEST_P(Turns, ProgramsOfAThreadMayHaveACommEach) {
+  const Comm other = world().split(0);
+  Graph g;
+  const Value x = g.input("x", f32, {120, 120}), count = g.input("count", i32, Shape{});
+  const auto [y, number] = while_(
+      {x, g.constant(Tensor::full(i32, {}, 0))}, [&](const Value&, const Value& i) { return i < count; },
+      [&](const Value& y, const Value& i) {
+        return std::array{tanh(matmul(y, x)), i + 1.0};
+      });
+  g.output("sum", all_reduce(sum(y * 0.0) + 1.0, world()));
+  Program slow = compile(g);
+  slow.write(x, Tensor::full(f32, {120, 120}, 0.5));
+  slow.write(count, Tensor::full(i32, {}, world().rank() == world().size() - 1 ? 20 : 1));
+  Graph of_quick;
+  of_quick.output("sum", all_reduce(of_quick.constant(Tensor::scalar(10.0f)), other));
+  Program quick = compile(of_quick);
+  for (int i = 0; i < 10; ++i) {
+    slow.run();
+    quick.run();
+  }
+  EXPECT_EQ(slow.output("sum").at(0), world().size());
+  EXPECT_EQ(quick.output("sum").at(0), 10.0 * world().size());
+  world().barrier();
+}
+
 // Their bytes meet, as many of both, and nothing of it is committed. `beside`: a group that both use, too.
 void expect_failures_of_programs_in_another_order(const Comm* beside) {
   const Variable sum("sum", Tensor::scalar(0.0f));
@@ -166,6 +194,47 @@ TEST_P(Turns, ProgramsInAnotherOrderOnOneRankFailTheirSteps) {
   for (const Comm* group : {static_cast<const Comm*>(nullptr), &beside}) {
     SCOPED_TRACE(group != nullptr);
     expect_failures_of_programs_in_another_order(group);
+  }
+}
+
+// Two trainings whose collectives look alike, as those of a generator and its critic do.
+struct Training {
+  Variable w;
+  Program program;
+
+  Training(const std::string& name, double sign) : w(name, Tensor::full(f32, {2}, 1)), program(of(w, sign)) {}
+
+  static Program of(const Variable& w, double sign) {
+    Graph g;
+    const Value loss = mul(mean(mul(g.value(w), g.value(w))), sign);
+    apply(SgdOptions{.lr = 0.5}, {w}, average(grad(loss, {w}), world()));
+    return compile(g);
+  }
+  std::string problem() {
+    return problem_of([&] {
+      program.run();
+      program.sync();
+    });
+  }
+};
+
+// They differ in what they compute, or in the names of the Variables alone.
+TEST_P(Turns, TrainingsInAnotherOrderOnOneRankFailTheirSteps) {
+  if (world().size() == 1) GTEST_SKIP() << "one rank has no others";
+  if (GetParam().nccl) GTEST_SKIP() << "where values move between GPUs, programs are not told apart";
+  for (const double sign : {-1.0, 1.0}) {
+    SCOPED_TRACE(sign);
+    Training first("first", 1), second("second", sign);
+    for (Training* training : {&first, &second}) EXPECT_EQ(training->problem(), "");
+    const Tensor of_first = first.w.read(), of_second = second.w.read();
+    const bool is_other = world().rank() == world().size() - 1;
+    for (Training* training : {is_other ? &second : &first, is_other ? &first : &second}) {
+      const std::string problem = training->problem();
+      EXPECT_TRUE(has(problem, "runs another program, or one of other sizes")) << problem;
+    }
+    EXPECT_EQ(first.w.read().at(0), of_first.at(0));
+    EXPECT_EQ(second.w.read().at(0), of_second.at(0));
+    world().barrier();
   }
 }
 
