@@ -91,8 +91,9 @@ void require_writable(const std::filesystem::path& path, Where where = Where::cu
 // steps. Throws Error if two Variables have the same name, and for a failed step, as Program::sync() does. The seed is
 // not included: compile the program that continues with the same seed.
 Checkpoint snapshot(Program& program, Where where = Where::current());
-// Copies Variables, by their names. Waits for the programs that use them. Throws Error if two Variables have the same
-// name, and for a failed step of a program that writes one of them.
+// Copies Variables, by their names. Waits for the programs that use them; none of them runs a step meanwhile, so that
+// all values are those that one step has left. Throws Error if two Variables have the same name, and for a failed step
+// of a program that writes one of them.
 Checkpoint snapshot(std::span<const Variable> variables, Where where = Where::current());
 
 // Options of restore(): deviations that it accepts from a checkpoint of exactly these Variables.
@@ -110,15 +111,16 @@ struct Restored {
   std::vector<std::string> unused;     // tensors without a Variable
   std::vector<std::string> converted;  // those of `loaded` whose dtype was another one in the checkpoint
 };
-// Writes each tensor to the program's Variable of the same name, and sets the program's step to the checkpoint's, so
-// that random numbers and schedules continue (Program::set_steps()). Everything is checked before anything is written.
-// Waits for all steps; a failed step is logged, because its state is replaced anyway. Throws Error, naming what does
-// not fit and the checkpoint's source.
+// Writes each tensor to the program's Variable of the same name, but for the constants of a program file, and sets the
+// program's step to the checkpoint's, so that random numbers and schedules continue (Program::set_steps()). Everything
+// is checked before anything is written. Waits for all steps; a failed step is logged, because its state is replaced
+// anyway. Throws Error, naming what does not fit and the checkpoint's source.
 Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOptions& options = {},
                  Where where = Where::current());
 // Writes each tensor to the Variable of the same name. Programs are not changed: one that continues the training keeps
 // its own step, on which random numbers and schedules depend. This is logged unless RestoreOptions::without_step is
-// set. Everything is checked before anything is written. Throws Error, naming what does not fit and the checkpoint's
+// set. Everything is checked before anything is written. No step of a program, and no snapshot(), sees some of them
+// written and others not. Throws Error, naming what does not fit and the checkpoint's
 // source.
 Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options = {},
                  Where where = Where::current());

@@ -7,9 +7,11 @@
 #include "api/program_access.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "checkpoint/graph_names.h"
 #include "checkpoint/safetensors.h"
 #include "graphsink/program.h"
 #include "ir/graph_data.h"
+#include "ir/held_variables.h"
 
 namespace graphsink {
 namespace {
@@ -74,8 +76,9 @@ std::int64_t Checkpoint::number(std::string_view name, Where where) const {
 
 Checkpoint snapshot(std::span<const Variable> variables, Where where) {
   Checkpoint checkpoint;
-  for (const auto& [name, variable] : names_of(variables, "snapshot", where))
-    checkpoint.tensors.emplace(name, variable->read());
+  const std::map<std::string_view, const Variable*> named = names_of(variables, "snapshot", where);
+  const HeldVariables held(variables, "read", where);
+  for (const auto& [name, variable] : named) checkpoint.tensors.emplace(name, held.read(*variable, where));
   return checkpoint;
 }
 
@@ -86,8 +89,9 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
   std::map<std::string_view, const Variable*> by_name = names_of(variables, "restore", where);
   std::string source = name_of(checkpoint);
   Restored result;
+  const bool has_graph = checkpoint.metadata.contains(kGraphKey);
   const auto note_unused = [&](const std::string& name) {
-    if (by_name.contains(name)) return;
+    if (by_name.contains(name) || (has_graph && name.starts_with(kConstantPrefix))) return;
     if (!options.allow_unused) {
       throw Error(source, where, tensor_text(name) + " belongs to no Variable",
                   "give a checkpoint of this model, or set allow_unused", ErrorCode::io);
@@ -118,7 +122,8 @@ Restored write_variables(std::span<const Variable> variables, const Checkpoint& 
     result.loaded.push_back(name);
     if (found->second.dtype() != variable.type().dtype) result.converted.push_back(name);
   }
-  for (auto& [variable, tensor] : writes) variable.write(tensor);
+  const HeldVariables held(variables, "write", where);
+  for (const auto& [variable, tensor] : writes) held.write(variable, tensor, where);
   return result;
 }
 

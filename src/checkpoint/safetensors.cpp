@@ -15,14 +15,28 @@ using nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-constexpr FileDType kDTypes[] = {
-    {"F64", 64, DType::f64},      {"F32", 32, DType::f32},     {"F16", 16, DType::f16},
-    {"BF16", 16, DType::bf16},    {"I64", 64, DType::i64},     {"I32", 32, DType::i32},
-    {"U8", 8, DType::u8},         {"BOOL", 8, DType::boolean}, {"U64", 64, std::nullopt},
-    {"U32", 32, std::nullopt},    {"I16", 16, std::nullopt},   {"U16", 16, std::nullopt},
-    {"I8", 8, std::nullopt},      {"C64", 64, std::nullopt},   {"F8_E4M3", 8, std::nullopt},
-    {"F8_E5M2", 8, std::nullopt}, {"F4", 4, std::nullopt},     {"F8_E8M0", 8, std::nullopt},
-    {"F6_E2M3", 6, std::nullopt}, {"F6_E3M2", 6, std::nullopt}};
+constexpr FileDType kDTypes[] = {{"F64", 64, DType::f64},
+                                 {"F32", 32, DType::f32},
+                                 {"F16", 16, DType::f16},
+                                 {"BF16", 16, DType::bf16},
+                                 {"I64", 64, DType::i64},
+                                 {"I32", 32, DType::i32},
+                                 {"U8", 8, DType::u8},
+                                 {"BOOL", 8, DType::boolean},
+                                 {"U64", 64, std::nullopt},
+                                 {"U32", 32, std::nullopt},
+                                 {"I16", 16, std::nullopt},
+                                 {"U16", 16, std::nullopt},
+                                 {"I8", 8, std::nullopt},
+                                 {"C64", 64, std::nullopt},
+                                 {"F8_E4M3", 8, std::nullopt},
+                                 {"F8_E5M2", 8, std::nullopt},
+                                 {"F4", 4, std::nullopt},
+                                 {"F8_E8M0", 8, std::nullopt},
+                                 {"F6_E2M3", 6, std::nullopt},
+                                 {"F6_E3M2", 6, std::nullopt},
+                                 {"F8_E4M3FNUZ", 8, std::nullopt},
+                                 {"F8_E5M2FNUZ", 8, std::nullopt}};
 
 std::string_view name_of(DType dtype) {
   return std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const FileDType& n) { return n.dtype == dtype; })

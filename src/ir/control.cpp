@@ -114,7 +114,8 @@ ValueRef check_predicate(const GraphData& graph, const Value& predicate, const c
   const TensorType& type = graph.type(ref);
   if (type.dtype != DType::boolean || !is_single(type)) {
     throw Error(op, where, "the predicate is " + to_string(type) + ", not one bool",
-                "compare: less(a, b), greater(a, b), ...");
+                type.dtype == DType::boolean ? "make one of them, with any() or all()"
+                                             : "compare: less(a, b), greater(a, b), ...");
   }
   return ref;
 }

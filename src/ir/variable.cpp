@@ -5,6 +5,7 @@
 #include "base/in_capture.h"
 #include "base/printable.h"
 #include "ir/graph_data.h"
+#include "ir/held_variables.h"
 
 namespace graphsink {
 namespace {
@@ -22,6 +23,29 @@ void require_outside(const Variable& variable, const std::string& call, const Wh
                     "() was called in a function that a SinkCache captures: it would be done now, and be missing "
                     "from every launch",
                 "call it before or after SinkCache::run()");
+  }
+}
+
+void require_fits(const Variable& variable, const Tensor& tensor, const Where& where) {
+  const std::string op = "Variable \"" + variable.name() + "\"";
+  tensor.require_valid(op, where);
+  if (tensor.type() == variable.type()) return;
+  throw Error(op, where, "is " + to_string(variable.type()) + ", was given " + to_string(tensor.type()),
+              "write a tensor of its type");
+}
+
+Tensor read_locked(const VariableData& data, const Where& where) {
+  Tensor value = data.storage ? at_line(where, [&] { return data.storage->read(); }) : data.value;
+  for (const auto& known : data.writers)
+    if (auto writer = known.lock()) writer->report_failed_step();
+  return value;
+}
+
+void write_locked(VariableData& data, const Tensor& tensor, const Where& where) {
+  if (data.storage) {
+    at_line(where, [&] { data.storage->write(tensor); });
+  } else {
+    data.value = tensor;
   }
 }
 
@@ -78,27 +102,36 @@ Tensor Variable::read(Where where) const {
   require_valid(*this, "Variable", where);
   require_outside(*this, "read", where);
   std::lock_guard lock(data_->lock);
-  Tensor value = data_->storage ? at_line(where, [&] { return data_->storage->read(); }) : data_->value;
-  for (const auto& known : data_->writers)
-    if (auto writer = known.lock()) writer->report_failed_step();
-  return value;
+  return read_locked(*data_, where);
 }
 
 void Variable::write(const Tensor& tensor, Where where) {
   require_valid(*this, "Variable", where);
-  std::string op = "Variable \"" + name() + "\"";
-  tensor.require_valid(op, where);
-  if (tensor.type() != type()) {
-    throw Error(op, where, "is " + to_string(type()) + ", was given " + to_string(tensor.type()),
-                "write a tensor of its type");
-  }
+  require_fits(*this, tensor, where);
   require_outside(*this, "write", where);
   std::lock_guard lock(data_->lock);
-  if (data_->storage) {
-    at_line(where, [&] { data_->storage->write(tensor); });
-  } else {
-    data_->value = tensor;
+  write_locked(*data_, tensor, where);
+}
+
+HeldVariables::HeldVariables(std::span<const Variable> variables, const char* call, const Where& where) {
+  for (const Variable& variable : variables) {
+    require_valid(variable, "Variable", where);
+    require_outside(variable, call, where);
+    locks_.try_emplace(variable.data().get());
   }
+  for (auto& [data, lock] : locks_) {
+    lock = std::unique_lock(data->lock);
+    if (data->storage) programs_.push_back(data->storage->hold_users());
+  }
+}
+
+Tensor HeldVariables::read(const Variable& variable, const Where& where) const {
+  return read_locked(*variable.data(), where);
+}
+
+void HeldVariables::write(const Variable& variable, const Tensor& tensor, const Where& where) const {
+  require_fits(variable, tensor, where);
+  write_locked(*variable.data(), tensor, where);
 }
 
 }  // namespace graphsink

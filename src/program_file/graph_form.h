@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/graph_names.h"
 #include "graphsink/file_op.h"
 #include "ir/graph_data.h"
 
@@ -16,9 +17,8 @@ namespace graphsink {
 
 // Version of the form that is written. Older ones are read.
 constexpr std::int64_t kGraphFormat = 1;
-// Metadata of the file.
-constexpr std::string_view kGraphKey = "graphsink.graph", kStepKey = "step";
-constexpr std::string_view kConstantPrefix = "graphsink.constant.";
+// Metadata of the file, beside kGraphKey.
+constexpr std::string_view kStepKey = "step";
 
 // Attributes of source ops.
 struct DimForm {

@@ -266,6 +266,46 @@ TEST_P(OnDevice, VariablesAreReadAndWrittenBesideAllCallsOfTheFirstProgram) {
   for (std::thread& other : others) other.join();
 }
 
+// A checkpoint has what one step has left, and no step sees a part of what restore() writes.
+TEST_P(OnDevice, SnapshotsAndRestoresOfSeveralVariablesFallBetweenSteps) {
+  constexpr int kTimes = 400;
+  std::vector<Variable> variables;
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) variables.emplace_back(name, Tensor(f32, {10'000}));
+  Graph g = adding(variables, 1);
+  Value apart = g.constant(Tensor::scalar(0.0f));
+  for (Variable& v : variables) apart = apart + sum(abs(g.value(v) - g.value(variables[0])));
+  g.output("apart", apart);
+  Program p = compile(g);
+  std::atomic<int> at_work = 2;
+  int copies_apart = 0;
+  std::thread copies([&] {
+    for (int i = 0; i < kTimes; ++i) {
+      const Checkpoint copied = snapshot(variables);
+      const double first = copied.tensors.at("a").at(0);
+      copies_apart += std::any_of(copied.tensors.begin(), copied.tensors.end(),
+                                  [&](const auto& tensor) { return tensor.second.at(0) != first; });
+    }
+    --at_work;
+  });
+  std::thread writes([&] {
+    for (int i = 1; i <= kTimes; ++i) {
+      Checkpoint checkpoint;
+      for (const Variable& v : variables) checkpoint.tensors[v.name()] = Tensor::full(f32, v.type().shape, 1000.0 * i);
+      restore(variables, checkpoint, {.without_step = true});
+    }
+    --at_work;
+  });
+  double sum_apart = 0;
+  for (int i = 0; i < 2 || at_work > 0; ++i) {
+    p.run(kModes[i % 2]);
+    sum_apart += p.output("apart").at(0);
+  }
+  copies.join();
+  writes.join();
+  EXPECT_EQ(sum_apart, 0);
+  EXPECT_EQ(copies_apart, 0);
+}
+
 TEST_P(OnDevice, ABodyCannotReadOrWriteAVariable) {
   Variable v("v", Tensor({1.0f}));
   for (bool is_write : {false, true}) {

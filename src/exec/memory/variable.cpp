@@ -79,6 +79,8 @@ void DeviceVariable::wait_for_user() {
   transfer_->wait(*last_user_);
 }
 
+std::shared_ptr<const void> DeviceVariable::hold_users() { return std::make_shared<const Held>(users_); }
+
 Tensor DeviceVariable::read() {
   require_parent("read() was called", Where());
   Tensor tensor(type_);

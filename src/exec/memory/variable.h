@@ -24,6 +24,7 @@ class DeviceVariable : public VariableStorage {
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
+  std::shared_ptr<const void> hold_users() override;
 
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
