@@ -49,6 +49,8 @@ struct LengthBucket;
 // Copies are cheap. It does not change after it was made: any number of threads may ask it at once.
 class SampleOrder {
  public:
+  // Samples that it knows: those of its batches are numbered from 0 to size() - 1.
+  std::int64_t size() const noexcept;
   // Batches in every epoch, at least 1, the same for each rank.
   std::int64_t batches() const noexcept;
   // Batch `number` of an epoch, both from 0. All batches of an epoch, of all ranks, have each sample once as a real

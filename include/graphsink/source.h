@@ -129,9 +129,10 @@ struct NpzSourceOptions {
   std::size_t most_unpacked = std::size_t{1} << 30;  // bytes that compressed arrays may take together
 };
 // The arrays of an .npz file (numpy.savez, numpy.savez_compressed), each a field of its name, otherwise as
-// npy_source(). Stored arrays are read when samples are asked for, compressed ones (deflate) are unpacked once and
-// their checksums compared. Throws Error naming the file and the array, too, for a file that is no zip archive, whose
-// directory does not fit it, or that is encrypted, divided or compressed in another way.
+// npy_source(). Stored arrays are read when samples are asked for, and their checksums are not looked at; compressed
+// ones (deflate) are unpacked once and their checksums compared. Throws Error naming the file and the array, too, for a
+// file that is no zip archive, whose directory does not fit it, or that is encrypted, divided or compressed in another
+// way.
 std::shared_ptr<const Source> npz_source(const std::filesystem::path& path, const NpzSourceOptions& options = {},
                                          Where where = Where::current());
 

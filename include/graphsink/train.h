@@ -124,7 +124,8 @@ struct TrainOptions {
   // Records of the program that are scalars, each once: what on_step gets, and what `log` and the progress show.
   std::vector<std::string> records{};
   // With `records` only. Called for each step in order, once it was committed, by the thread that trains; later steps
-  // may be running. A call on the program in it may wait for them, and throw what has failed in them: let it pass.
+  // may be running. A call on the program in it may wait for them, and throw what has failed in them: let it pass. If
+  // it throws, the steps behind it that were committed already are part of the state, and it is not called for them.
   std::function<void(const StepValues&)> on_step{};
   std::vector<StepAction> actions{};  // called in this order, after the evaluation of their step
 

@@ -119,10 +119,13 @@ def restore(to: Program | TracedProgram | _Any, checkpoint: Checkpoint, *, allow
 
 
 def save(path: _Any, of: Program | TracedProgram | _Any, metadata: _Mapping[str, str] | None = None) -> None:
-    """Writes snapshot(of) to a safetensors file, so that after a crash the file is the one before or the new one."""
+    """Writes snapshot(of) to a safetensors file, so that after a crash the file is the one before or the new one. `metadata` are
+    texts of yours that go with it. Raises ValueError for one of a name that snapshot() uses itself, such as "step"."""
     copied = snapshot(of)
-    write = Checkpoint(copied.tensors, {**copied.metadata, **(metadata or {})})
-    _core.write_checkpoint(path, write)
+    taken = sorted(set(copied.metadata) & set(metadata or {}))
+    if taken:
+        raise ValueError(f'save: metadata has "{taken[0]}", which save() itself writes for a program; give yours another name')
+    _core.write_checkpoint(path, Checkpoint(copied.tensors, {**copied.metadata, **(metadata or {})}))
 
 
 def load(path: _Any, to: Program | TracedProgram | _Any, **options: _Any) -> Restored:

@@ -10,8 +10,10 @@ from graphsink._types import DType, bf16
 
 def from_numbers(data: object, dtype: DType | None) -> np.ndarray[Any, Any]:
     """A contiguous array in the byte order of the machine. Numbers that are no arrays become `dtype`: rounded if it is a
-    float, else only if it holds them. Raises TypeError for what is no number."""
+    float, else only if it holds them. Arrays of bf16 become float32. Raises TypeError for what is no number."""
     array = np.asarray(data)
+    if array.dtype.name == "bfloat16":  # of ml_dtypes: the caller makes bf16 of it again
+        array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"expected an array or numbers, not {type(data).__name__} (dtype {array.dtype})")
     if not isinstance(data, (np.ndarray, np.generic)) and dtype is not None:

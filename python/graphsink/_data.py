@@ -235,25 +235,48 @@ def batches(program: _core.Program | TracedProgram, iterable: Iterable[Any], fee
         for steps in gs.batches(step, data_loader, ["x", "t"], steps_per_launch=16):
             step.run(steps=steps)
 
-    A batch is a dict of arrays by the names of feeds, or a tuple of arrays in the order of `feeds`. Batches of one shape are
-    gathered into launches of at most steps_per_launch steps; what is yielded is the number of steps that were written. The
-    batches are copied; the next ones are taken from the iterable while the steps run."""
+    A batch is a dict of arrays by the names of feeds, which are the same in each, or a tuple of arrays in the order of `feeds`.
+    Batches of one shape and dtype are gathered into launches of at most steps_per_launch steps; what is yielded is the number of
+    steps that were written. A batch is copied before the next one is taken from the iterable, which may reuse its memory; those of
+    the next launch are taken while the steps run. What the iterable raises is raised when the steps of the batches before were
+    given."""
     if steps_per_launch < 1:
         raise ValueError(f"batches: a launch has at least one step, not {steps_per_launch}")
     to = program_of(program, "batches")
     names = list(feeds) if feeds is not None else None
-    gathered: list[dict[str, np.ndarray[Any, Any]]] = []
-    for batch in iterable:
-        arrays = {name: np.asarray(part) for name, part in _parts(batch, names).items()}
-        if gathered and _shapes(gathered[0]) != _shapes(arrays):
+    if names is not None and len(set(names)) != len(names):
+        raise ValueError(f"batches: a feed has two arrays of a batch: {_listed(names)}")
+    copied = _copied(iterable, names, {name: value.dtype for name, value in to.inputs.items()})
+    gathered: list[dict[str, _core.Tensor]] = []
+    failure: Exception | None = None
+    while True:
+        try:
+            batch = next(copied, None)
+        except Exception as error:
+            batch, failure = None, error
+        if gathered and (batch is None or _types(batch) != _types(gathered[0])):
             yield _write(to, gathered)
             gathered = []
-        gathered.append(arrays)
+        if batch is None:
+            break
+        gathered.append(batch)
         if len(gathered) == steps_per_launch:
             yield _write(to, gathered)
             gathered = []
-    if gathered:
-        yield _write(to, gathered)
+    if failure is not None:
+        raise failure
+
+
+def _copied(iterable: Iterable[Any], names: list[str] | None, dtypes: dict[str, Any]) -> Iterator[dict[str, _core.Tensor]]:
+    """A copy of each batch, by the names of the feeds."""
+    first: set[str] | None = None
+    for batch in iterable:
+        parts = _parts(batch, names)
+        first = set(parts) if first is None else first
+        if set(parts) != first:
+            raise ValueError(f"batches: a batch has {_listed(parts)}, and the first one had {_listed(first)}; give each batch the same "
+                             "names, because a feed that is left out would keep the data of another batch")
+        yield {name: _copy(part, dtypes.get(name)) for name, part in parts.items()}
 
 
 def _parts(batch: Any, names: list[str] | None) -> dict[str, Any]:
@@ -266,11 +289,23 @@ def _parts(batch: Any, names: list[str] | None) -> dict[str, Any]:
     return dict(zip(names, parts))
 
 
-def _shapes(arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names, key=str)) or "no arrays"
 
 
-def _write(program: _core.Program, gathered: list[dict[str, np.ndarray[Any, Any]]]) -> int:
-    for name in gathered[0]:
-        program.write(name, np.stack([batch[name] for batch in gathered]))
+def _copy(part: Any, dtype: Any) -> _core.Tensor:
+    """The elements of an array, or numbers and lists of them in the dtype of the feed."""
+    if isinstance(part, _core.Tensor):
+        return part.to(part.dtype)
+    return _core.Tensor(part) if hasattr(part, "dtype") or dtype is None else _core.Tensor(part, dtype)
+
+
+def _types(tensors: dict[str, _core.Tensor]) -> dict[str, tuple[str, Sequence[Any]]]:
+    return {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+
+
+def _write(program: _core.Program, gathered: list[dict[str, _core.Tensor]]) -> int:
+    for name, first in gathered[0].items():
+        slices = np.stack([batch[name].numpy() for batch in gathered])
+        program.write(name, slices if slices.dtype == first.dtype else _core.Tensor(slices).to(first.dtype))
     return len(gathered)

@@ -189,6 +189,10 @@ class Traced:
         if any(isinstance(leaf, _core.Value) for leaf in _trees.leaves([args, kwargs])):
             return self._function(*args, **kwargs)
         given = self._signature.bind(*args, **kwargs).arguments
+        left_out = [name for name in self._types if name not in given]
+        if left_out:
+            raise TypeError(f"{self._name()}() is missing the array for {', '.join(map(repr, left_out))}; run() of what "
+                            f"{self._name()}.compile() returns keeps what was written before")
         arrays = {name: value if name in self._types else self._as_array(name, value) for name, value in given.items()}
         types = {name: InputType(array.dtype, tuple(array.shape), False)
                  for name, array in arrays.items() if name not in self._types}

@@ -126,7 +126,9 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
                 "convert it, for example with .astype(numpy.float32)");
   }
   Tensor tensor = copy_of(array, where);
-  return wanted == bf16 && tensor.dtype() == f32 ? tensor.to(bf16, where) : tensor;
+  const bool is_bf16 =
+      nb::hasattr(object, "dtype") ? dtype_from(nb::object(object.attr("dtype"))) == bf16 : wanted == bf16;
+  return is_bf16 && tensor.dtype() == f32 ? tensor.to(bf16, where) : tensor;
 }
 
 Tensor to_tensor_of(nb::handle object, std::optional<DType> given, const char* op, const Where& where) {

@@ -21,9 +21,17 @@ SourceHandle python_source(std::int64_t size, nb::handle fields, const nb::objec
   const auto fill = [function = nb::handle(function), all, where](std::int64_t index, SampleMemory to) {
     require_running("function_source", where);
     WithGil gil;
-    copy_sample(ending_here([&] { return function(index); }), all, to, "function_source", where);
+    name_sample(index,
+                [&] { copy_sample(ending_here([&] { return function(index); }), all, to, "function_source", where); });
   };
   return {function_source(size, all, fill, where), function};
+}
+
+// The dtype of the field that numbers and lists of them make; nothing for an array, which has one.
+std::optional<DType> dtype_of_numbers(nb::handle data) {
+  if (nb::hasattr(data, "dtype")) return std::nullopt;
+  const nb::object field = nb::module_::import_("graphsink._data").attr("_field")(data);
+  return dtype_from(nb::object(field[0]));
 }
 
 void bind_sources(nb::module_& m) {
@@ -58,7 +66,7 @@ void bind_sources(nb::module_& m) {
         const Where where = here();
         std::vector<std::pair<std::string, Tensor>> all;
         for (auto [name, data] : nb::cast<nb::dict>(tensors))
-          all.emplace_back(nb::cast<std::string>(name), to_tensor(data, std::nullopt, where));
+          all.emplace_back(nb::cast<std::string>(name), to_tensor(data, dtype_of_numbers(data), where));
         return SourceHandle{tensor_source(std::move(all), where), {}};
       },
       nb::arg("tensors").sig("dict[str, graphsink._types.ArrayLike]"));
@@ -137,6 +145,8 @@ void bind_orders(nb::module_& m) {
       .def_ro("real", &Batch::real)
       .def_ro("bucket", &Batch::bucket);
   nb::class_<SampleOrder>(m, "SampleOrder", "Which samples each batch of each epoch consists of.")
+      .def_prop_ro("size", &SampleOrder::size,
+                   "Samples that it knows: those of its batches are numbered from 0 to size - 1.")
       .def_prop_ro("batches", &SampleOrder::batches, "Batches in every epoch.")
       .def(
           "batch",
@@ -238,9 +248,17 @@ void bind_loader_report(nb::module_& m) {
           nb::arg("epoch") = 0, nb::arg("batch") = 0)
       .def_ro("epoch", &LoaderPosition::epoch)
       .def_ro("batch", &LoaderPosition::batch)
-      .def("__eq__",
-           [](const LoaderPosition& a, nb::handle b) {
-             return nb::isinstance<LoaderPosition>(b) && a == *nb::inst_ptr<LoaderPosition>(b);
+      .def(
+          "__eq__",
+          [](const LoaderPosition& a, nb::handle b) {
+            return nb::isinstance<LoaderPosition>(b) && a == *nb::inst_ptr<LoaderPosition>(b);
+          },
+          nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const LoaderPosition& p) { return nb::hash(nb::make_tuple(p.epoch, p.batch)); })
+      .def("__getstate__", [](const LoaderPosition& p) { return std::pair(p.epoch, p.batch); })
+      .def("__setstate__",
+           [](LoaderPosition& p, std::pair<std::int64_t, std::int64_t> state) {
+             new (&p) LoaderPosition{state.first, state.second};
            })
       .def("__repr__", [](const LoaderPosition& p) {
         return "LoaderPosition(epoch=" + std::to_string(p.epoch) + ", batch=" + std::to_string(p.batch) + ")";

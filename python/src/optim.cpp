@@ -20,6 +20,11 @@ nb::object if_valid(const T& value) {
   return value.valid() ? nb::cast(value) : nb::none();
 }
 
+Value known(const Value& value, const char* name, const char* problem, const char* remedy) {
+  if (!value.valid()) throw Error(name, here(), std::string("the optimizer ") + problem, remedy);
+  return value;
+}
+
 void bind_optimizer(nb::module_& m) {
   nb::class_<LossScale>(m, "LossScale",
                         "Multiplies the loss by a scale so that small gradients do not vanish in 16 bits. If a "
@@ -52,11 +57,18 @@ void bind_optimizer(nb::module_& m) {
           nb::sig("def group_lr(self) -> list[Variable | None]"))
       .def_ro("state", &Optimizer::state, "The optimizer's Variables.")
       .def_prop_ro(
-          "gradient_norm", [](const Optimizer& self) { return self.gradient_norm; },
-          "f32 scalar: the norm before clipping; with clip_norm or loss_scale.")
+          "gradient_norm",
+          [](const Optimizer& self) {
+            return known(self.gradient_norm, "gradient_norm", "computes no norm of the gradients",
+                         "give it clip_norm, which may be infinite to measure alone, or loss_scale");
+          },
+          "f32 scalar: the norm before clipping; with clip_norm or loss_scale. Without them Error.")
       .def_prop_ro(
-          "loss_scale", [](const Optimizer& self) { return self.loss_scale; },
-          "f32 scalar: the scale in this step; with loss_scale.")
+          "loss_scale",
+          [](const Optimizer& self) {
+            return known(self.loss_scale, "loss_scale", "scales no loss", "give it a loss_scale");
+          },
+          "f32 scalar: the scale in this step; with loss_scale. Without it Error.")
       .def("variables", &Optimizer::variables,
            "All of these Variables: what a checkpoint needs besides the parameters.");
   m.def(

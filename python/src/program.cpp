@@ -21,10 +21,21 @@ std::string name_of(nb::handle object, const char* what) {
   throw nb::type_error((std::string(what) + " is named by a str or given as a Value, not as " + seen).c_str());
 }
 
+// To the library a tensor of one dimension is a range of elements, whatever shape these have. An array of NumPy has its
+// shape, and one that was made flat by mistake is none of an input.
+void require_shape(const Value& input, const Tensor& array, const Where& where) {
+  const TensorType wanted = input.type(where);
+  if (array.shape().rank() != 1 || wanted.shape.rank() == 0) return;
+  if (wanted.shape.rank() == 1 && (wanted.shape.is_open(0) || wanted.shape[0] == array.shape()[0])) return;
+  throw Error("write", where, "the input is " + to_string(wanted) + ", was given " + to_string(array.type()),
+              "reshape the array");
+}
+
 void write(ProgramHandle& self, nb::handle input, nb::handle data, nb::handle stream) {
   const Where where = here();
   const Value value = self.written_input(input, where);
   const Tensor tensor = to_tensor(data, value.dtype(where), where);
+  if (nb::hasattr(data, "dtype")) require_shape(value, tensor, where);
   const WriteOptions options{.stream = stream_of(stream)};
   WithoutGil others_run;
   self.program->write(value, tensor, options, where);

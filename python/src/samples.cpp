@@ -1,5 +1,7 @@
 #include "samples.h"
 
+#include <nanobind/stl/pair.h>
+
 #include <cstring>
 
 #include "arrays.h"
@@ -11,14 +13,17 @@ namespace graphsink::python {
 
 namespace {
 
+// A dict, or what stands for one in libraries of data sets, such as a collections.UserDict.
+bool is_mapping(nb::handle sample) {
+  if (nb::isinstance<nb::dict>(sample)) return true;
+  const nb::object mapping = nb::module_::import_("collections.abc").attr("Mapping");
+  const int is_one = PyObject_IsInstance(sample.ptr(), mapping.ptr());
+  if (is_one < 0) nb::raise_python_error();
+  return is_one == 1;
+}
+
 nb::object part_of(nb::handle sample, const std::vector<Field>& fields, std::size_t i, const std::string& what,
                    const Where& where) {
-  if (nb::isinstance<nb::dict>(sample)) {
-    nb::str name(fields[i].name.data(), fields[i].name.size());
-    if (!nb::borrow<nb::dict>(sample).contains(name))
-      throw Error(what, where, "the sample has no \"" + fields[i].name + "\"", "return a dict with all of the fields");
-    return nb::borrow<nb::dict>(sample)[name];
-  }
   if (nb::isinstance<nb::tuple>(sample) || nb::isinstance<nb::list>(sample)) {
     if (nb::len(sample) != fields.size()) {
       throw Error(what, where,
@@ -27,6 +32,14 @@ nb::object part_of(nb::handle sample, const std::vector<Field>& fields, std::siz
                   "return one array for each field");
     }
     return nb::steal(PySequence_GetItem(sample.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  if (is_mapping(sample)) {
+    const nb::str name(fields[i].name.data(), fields[i].name.size());
+    const int has = PySequence_Contains(sample.ptr(), name.ptr());
+    if (has < 0) nb::raise_python_error();
+    if (has == 0)
+      throw Error(what, where, "the sample has no \"" + fields[i].name + "\"", "return a dict with all of the fields");
+    return sample[name];
   }
   if (fields.size() != 1)
     throw Error(what, where, "the sample is one array for several fields", "return a dict or a tuple of arrays");
@@ -55,12 +68,22 @@ std::shared_ptr<const Source> source_for(const void* loader, const SourceHandle&
   return function_source(handle.source->size(), handle.source->fields(), read, where);
 }
 
+static std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
+
 std::vector<Field> fields_of(const nb::dict& fields) {
   std::vector<Field> all;
   for (auto [name, type] : fields) {
-    const auto dtype = nb::cast<DType>(nb::object(type[0]));
-    const auto sizes = nb::cast<Sizes>(nb::object(type[1]));
-    all.push_back({nb::cast<std::string>(name), {dtype, sizes.shape(here())}});
+    const std::string field = "the field \"" + nb::cast<std::string>(name) + "\" is ";
+    std::pair<nb::object, nb::object> parts;
+    Sizes sizes;
+    if (!nb::try_cast(type, parts) || !nb::try_cast(parts.second, sizes))
+      throw Error("source", here(), field + "described by " + text_of(type) + ", not by a dtype and a shape",
+                  "give both, such as (gs.f32, (784,))");
+    const std::optional<DType> dtype = dtype_from(parts.first);
+    if (!dtype)
+      throw Error("source", here(), field + "of " + text_of(parts.first) + ", which is no dtype of graphsink",
+                  "convert the samples, for example with .astype(numpy.int32)");
+    all.push_back({nb::cast<std::string>(name), {*dtype, sizes.shape(here())}});
   }
   return all;
 }
@@ -85,6 +108,20 @@ void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemo
   }
 }
 
+void name_sample(std::int64_t index, const std::function<void()>& make) {
+  const std::string name = "sample " + std::to_string(index);
+  try {
+    make();
+  } catch (const Error& e) {
+    throw Error(e.op(), e.where(), name + ": " + e.problem(), e.remedy(), e.code());
+  } catch (nb::python_error& e) {
+    const nb::str note(("graphsink: " + name + " of the source").c_str());
+    const nb::object notes = nb::getattr(e.value(), "__notes__", nb::make_tuple());
+    if (nb::hasattr(e.value(), "add_note") && nb::len(notes) == 0) e.value().attr("add_note")(note);
+    throw;
+  }
+}
+
 nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from) {
   nb::dict sample;
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -103,7 +140,8 @@ Prepare prepare_of(const void* loader, nb::handle function, const std::vector<Fi
     const MakingSample here(loader);
     WithGil gil;
     const nb::dict sample = sample_dict(from, read);
-    copy_sample(ending_here([&] { return function(key, sample); }), to, made, "prepare", where);
+    name_sample(key.sample,
+                [&] { copy_sample(ending_here([&] { return function(key, sample); }), to, made, "prepare", where); });
   };
 }
 

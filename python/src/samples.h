@@ -58,6 +58,9 @@ nb::dict fields_dict(const std::vector<Field>& fields);
 void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemory to, const std::string& what,
                  const Where& where);
 
+// Calls what makes a sample. An Error, or what a function of Python raises, says then which one it is. Needs the GIL.
+void name_sample(std::int64_t index, const std::function<void()>& make);
+
 // A sample as a dict of arrays that own their memory. Needs the GIL.
 nb::dict sample_dict(const std::vector<Field>& fields, SampleMemory from);
 

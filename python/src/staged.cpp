@@ -11,7 +11,8 @@ namespace graphsink::python {
 
 namespace {
 
-// The slices, the program whose memory they are, and the arrays that were handed out.
+// The slices, and the program whose memory they are. The arrays that were handed out keep them, and are known by weak
+// references: memory that an array shows is not given to other slices.
 struct StagedHandle {
   Ending<StagedSlices> slices;
   nb::object program;
@@ -25,7 +26,8 @@ struct StagedHandle {
 
   // The device reads the memory from now on.
   void close_arrays() {
-    for (const nb::object& array : arrays) array.attr("setflags")(false);
+    for (const nb::object& reference : arrays)
+      if (const nb::object array = reference(); !array.is_none()) array.attr("setflags")(false);
     arrays.clear();
   }
 };
@@ -33,8 +35,8 @@ struct StagedHandle {
 nb::object array_at(nb::handle self, std::int64_t i) {
   auto& handle = *nb::inst_ptr<StagedHandle>(self);
   const std::span<std::byte> bytes = handle.slices->bytes(i, here());
-  nb::object array = array_of(bytes.data(), handle.slices->type(), handle.program, true);
-  handle.arrays.push_back(array);
+  nb::object array = array_of(bytes.data(), handle.slices->type(), self, true);
+  handle.arrays.push_back(nb::module_::import_("weakref").attr("ref")(array));
   return array;
 }
 

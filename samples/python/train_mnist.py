@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ TESTS, TEST_BATCH, BATCH = 2000, 500, 32
 
 def find_digits(folder: str | None) -> tuple[Any, Any]:
     """Images f32 [n, 784] and labels i32 [n] of MNIST's IDX files, or made-up ones where there are none."""
-    places = [folder, os.environ.get("GRAPHSINK_DATA"), "../shared/data"]
-    for place in (Path(p) for p in places if p):
-        images, labels = place / "t10k-images-idx3-ubyte.gz", place / "t10k-labels-idx1-ubyte.gz"
-        if images.exists() and labels.exists():
-            source = gs.idx_source(images, labels)
-            samples = [source.read(i) for i in range(source.size)]
-            return np.stack([s["image"] for s in samples]), np.stack([s["label"] for s in samples])
+    place = Path(folder or os.environ.get("GRAPHSINK_DATA") or "../shared/data")
+    images, labels = place / "t10k-images-idx3-ubyte.gz", place / "t10k-labels-idx1-ubyte.gz"
+    if images.exists() and labels.exists():
+        source = gs.idx_source(images, labels)
+        samples = [source.read(i) for i in range(source.size)]
+        return np.stack([s["image"] for s in samples]), np.stack([s["label"] for s in samples])
+    if folder:
+        sys.exit(f"error: {place}: expected {images.name} and {labels.name}, seen none")
     print("NOTICE: no MNIST files, training on made-up digits; name a directory of t10k-*.gz with --data")
     random = np.random.default_rng(1)
     made = random.integers(0, 10, 10000, dtype=np.int32)

@@ -73,7 +73,9 @@ ImageReader::ImageReader(const char* op, const ImageOptions& options, Where wher
                     std::to_string(high) + ", seen " + std::to_string(seen),
                 "leave it out, or give one of these");
   };
-  check("channels", options.channels == 2 ? -2 : options.channels, 0, 4);
+  if (options.channels == 2)
+    throw Error(op, where, "expected ImageOptions::channels 1, 3 or 4, seen 2", "leave it out, or give one of these");
+  check("channels", options.channels, 0, 4);
   check("height", options.height, 0, kMostSide);
   check("width", options.width, 0, kMostSide);
   check("most_pixels", options.most_pixels, 1, kMostPixels);

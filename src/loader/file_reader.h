@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "graphsink/error.h"
-
-struct gzFile_s;
 
 namespace graphsink {
 
@@ -23,7 +24,7 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   // The next `count` bytes, fewer only at the end of the file. Throws Error for a gzip stream that is cut off or
-  // damaged.
+  // damaged, and for what follows one and is neither another one nor zeros.
   std::vector<std::uint8_t> read(std::uint64_t count);
   // Whether all was read.
   bool is_at_end() { return read(1).empty(); }
@@ -31,11 +32,22 @@ class FileReader {
   [[noreturn]] void refuse(const std::string& problem, const std::string& remedy) const;
 
  private:
-  [[noreturn]] void refuse_stream() const;
+  struct Gzip;
+
+  // Bytes of the file as they are; empty at its end.
+  std::span<const std::uint8_t> piece();
+  // Fill `to`, from its begin on, and return how many bytes there were: fewer only at the end.
+  std::size_t read_plain(std::span<std::uint8_t> to);
+  std::size_t read_gzip(std::span<std::uint8_t> to);
+  // Behind a member of a gzip stream: begins the next one. Returns false at the end of the file.
+  bool begin_next_member();
 
   std::string name_;
   Where where_;
-  gzFile_s* file_ = nullptr;
+  std::ifstream file_;
+  std::vector<std::uint8_t> buffer_;        // the piece of the file that was read last
+  std::span<const std::uint8_t> unread_{};  // the part of it that was not used yet
+  std::unique_ptr<Gzip> gzip_;              // null: the file is plain
 };
 
 }  // namespace graphsink

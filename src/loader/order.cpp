@@ -47,9 +47,9 @@ void check_options(const char* op, const OrderOptions& options, Where where) {
 
 class SampleOrder::Data {
  public:
-  Data(const char* op, std::vector<SampleGroup> groups, std::optional<AliasTable> weights, const OrderOptions& options,
-       Where where)
-      : options_(options), groups_(std::move(groups)), weights_(std::move(weights)) {
+  Data(const char* op, std::int64_t size, std::vector<SampleGroup> groups, std::optional<AliasTable> weights,
+       const OrderOptions& options, Where where)
+      : options_(options), size_(size), groups_(std::move(groups)), weights_(std::move(weights)) {
     for (SampleGroup& group : groups_) {
       group.each = options.pads_ranks ? rounded_up(group.count, options.world) : group.count / options.world;
       group.batches =
@@ -63,6 +63,7 @@ class SampleOrder::Data {
                 "use smaller batches, or LastBatch::pad or LastBatch::shorter");
   }
 
+  std::int64_t size() const noexcept { return size_; }
   std::int64_t batches() const noexcept { return ends_.back(); }
 
   Batch batch(std::int64_t epoch, std::int64_t number) const {
@@ -98,11 +99,13 @@ class SampleOrder::Data {
 
  private:
   OrderOptions options_;
+  std::int64_t size_;
   std::vector<SampleGroup> groups_;
   std::vector<std::int64_t> ends_;  // for each group, the batches of it and of those before
   std::optional<AliasTable> weights_;
 };
 
+std::int64_t SampleOrder::size() const noexcept { return data_->size(); }
 std::int64_t SampleOrder::batches() const noexcept { return data_->batches(); }
 
 Batch SampleOrder::batch(std::int64_t epoch, std::int64_t number, Where where) const {
@@ -119,7 +122,8 @@ SampleOrder sample_order(std::int64_t size, const OrderOptions& options, Where w
   check_range("sample_order", "a number of samples", size, 1, kMostSamples, where);
   check_options("sample_order", options, where);
   return SampleOrder(std::make_shared<SampleOrder::Data>(
-      "sample_order", std::vector<SampleGroup>{{.count = size, .batch = options.batch}}, std::nullopt, options, where));
+      "sample_order", size, std::vector<SampleGroup>{{.count = size, .batch = options.batch}}, std::nullopt, options,
+      where));
 }
 
 SampleOrder weighted_order(std::span<const double> weights, std::int64_t samples, const OrderOptions& options,
@@ -140,8 +144,8 @@ SampleOrder weighted_order(std::span<const double> weights, std::int64_t samples
   }
   if (!has_some) refuse("expected a weight above 0, seen none", "give probabilities or counts");
   return SampleOrder(std::make_shared<SampleOrder::Data>(
-      "weighted_order", std::vector<SampleGroup>{{.count = samples, .batch = options.batch}}, AliasTable(weights),
-      options, where));
+      "weighted_order", static_cast<std::int64_t>(weights.size()),
+      std::vector<SampleGroup>{{.count = samples, .batch = options.batch}}, AliasTable(weights), options, where));
 }
 
 SampleOrder length_order(std::span<const std::int64_t> lengths, std::span<const LengthBucket> buckets,
@@ -174,8 +178,8 @@ SampleOrder length_order(std::span<const std::int64_t> lengths, std::span<const 
     group.members.push_back(static_cast<std::int64_t>(i));
     ++group.count;
   }
-  return SampleOrder(
-      std::make_shared<SampleOrder::Data>("length_order", std::move(groups), std::nullopt, options, where));
+  return SampleOrder(std::make_shared<SampleOrder::Data>("length_order", static_cast<std::int64_t>(lengths.size()),
+                                                         std::move(groups), std::nullopt, options, where));
 }
 
 }  // namespace graphsink

@@ -2,6 +2,8 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "graphsink/source.h"
@@ -67,7 +69,21 @@ Tokens behind_header(const DataFile& file, const HeaderFormat& format, const std
   return {kHeaderBytes, count, format.type};
 }
 
+// Files that hold tokens in another form. Those of NumPy begin as no sensible tokens do, whatever type is given.
+void refuse_other_files(const DataFile& file, const std::optional<TokenType>& type) {
+  std::array<char, 6> start{};
+  file.read(0, std::as_writable_bytes(std::span(start).first(
+                   static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.size())))));
+  const std::string_view bytes(start.data(), start.size());
+  if (bytes == "\x93NUMPY")
+    file.origin().refuse("is an array of NumPy, with a header in front of its elements",
+                         "write the tokens alone, as array.tofile() does");
+  if (!type && (bytes.starts_with("\x1f\x8b\x08") || bytes.starts_with("PK\x03\x04")))
+    file.origin().refuse("begins as a file that is packed", "unpack it; or, if these are tokens, say their type");
+}
+
 Tokens find_tokens(const DataFile& file, const std::optional<TokenType>& type) {
+  refuse_other_files(file, type);
   const Origin& origin = file.origin();
   std::array<std::byte, 4> start{};
   file.read(0, std::span(start).first(static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.size()))));

@@ -58,6 +58,7 @@ void add(Sum& sum, const Metric& metric, RecordedValues& values) {
   const std::vector<double>* weights = metric.weight.empty() ? nullptr : &values.of(metric.weight);
   for (std::size_t i = 0; i < of_steps.size(); ++i) {
     const double weight = weights ? (*weights)[i] : 1;
+    if (weight == 0) continue;  // a batch of padding alone, whose mean may be 0/0
     sum.values += weight * of_steps[i];
     sum.weights += weight;
   }

@@ -41,6 +41,10 @@ Launches::Launches(const char* loader, Receiver& receiver, std::shared_ptr<const
       order_(std::move(order)),
       options_(options),
       parts_(std::move(parts)) {
+  require(order_.size() <= source_->size(),
+          "the order is of " + std::to_string(order_.size()) + " samples, and the source has " +
+              std::to_string(source_->size()),
+          "make the order for as many samples as the source has, or for fewer", where);
   set_steps_per_launch(options.steps_per_launch, where);
   report_.workers = options.workers;
   make_readers(where);

@@ -122,6 +122,9 @@ TEST_F(LoaderTest, BadIdxFilesAreRefusedByNameWithWhatWasExpectedAndSeen) {
       {"cut_in_header.gz", gzipped(good).substr(0, 6), {"truncated", "end of its gzip stream"}},
       {"wrong_check.gz", flipped(gzipped(good), 7), {"damaged", "valid gzip stream", "incorrect data check"}},
       {"wrong_length.gz", flipped(gzipped(good), 3), {"damaged", "incorrect length check"}},
+      {"other_behind.gz", gzipped(good) + "g", {"damaged", "behind one", "other bytes"}},
+      {"cut_to_a_byte.gz", gzipped(good) + gzipped(good).substr(0, 1), {"damaged", "behind one"}},
+      {"wrong_second.gz", gzipped(good) + "\0\x8b"s + gzipped(good).substr(2), {"damaged", "behind one"}},
       {"wrong_method.gz", "\x1f\x8b\x07"s + gzipped(good).substr(3), {"damaged", "unknown compression method"}},
   };
   for (const Row& row : rows) {
@@ -208,6 +211,28 @@ TEST_F(LoaderTest, TextIsTokensOfItsOwnVocabulary) {
   fs::path path = directory_ / "fruit.txt";
   expect_words(message_of([&] { read_text(path); }), {"fruit.txt", "at least 256 bytes", "seen 10", "longer text"});
   expect_words(message_of([&] { read_text(write("cut.gz", without_last(gzipped(bytes), 4)), 1); }), {"truncated"});
+}
+
+// A gzip stream of `size` bytes, which has a name of as many bytes as it takes.
+std::string gzipped_to_size(const std::string& bytes, std::size_t size) {
+  constexpr char kHasName = 8;  // in the flags, byte 3 of a header of 10
+  std::string packed = gzipped(bytes);
+  EXPECT_LT(packed.size() + 1, size);
+  packed[3] = kHasName;
+  return packed.insert(10, std::string(size - packed.size() - 1, 'n') + '\0');
+}
+
+// As `cat a.gz b.gz` and programs that pack in parallel write them. Where the second begins in its piece of the file
+// does not matter, nor do zeros behind the last.
+TEST_F(LoaderTest, AGzippedFileMayHaveSeveralParts) {
+  constexpr std::size_t kPiece = 1 << 16;  // bytes that are read from a file at once
+  for (const std::size_t size : {kPiece - 1, kPiece, kPiece + 1}) {
+    const std::string bytes = gzipped_to_size("the first, ", size) + gzipped("the second") + std::string(100'000, '\0');
+    const Text read = read_text(write("parts.gz", bytes), 1);
+    EXPECT_EQ(read.decode(read.tokens), "the first, the second");
+    const std::string cut = gzipped_to_size("the first, ", size) + gzipped("the second").substr(0, 1);
+    expect_words(message_of([&] { read_text(write("cut.gz", cut), 1); }), {"damaged", "behind one"});
+  }
 }
 
 // A gzipped file may hold a thousand times its size.

@@ -249,6 +249,18 @@ TEST_F(SourceTest, WindowsOfTokensAndTheSameShiftedByOne) {
   }
 }
 
+TEST_F(SourceTest, FilesThatHoldTokensInAnotherFormAreRefused) {
+  auto refusal = [&](const std::string& start, std::optional<TokenType> type) {
+    return message_of([&] { token_source(write("tokens", start + tokens_of(2, 40)), {.length = 4, .type = type}); });
+  };
+  for (const std::optional<TokenType> type : {std::optional<TokenType>(), std::optional(TokenType::uint16)})
+    expect_words(refusal("\x93NUMPY\x01\0"s, type), {"tokens", "is an array of NumPy", "tofile()"});
+  for (const std::string& packed : {"\x1f\x8b\x08\0"s, "PK\x03\x04"s}) {
+    expect_words(refusal(packed, {}), {"tokens", "begins as a file that is packed", "unpack it"});
+    EXPECT_EQ(refusal(packed, TokenType::uint16), "no Error");
+  }
+}
+
 // More tokens than are converted at once, and at the borders of these pieces.
 TEST_F(SourceTest, LongWindowsAreReadInPieces) {
   const fs::path path = write("tokens", tokens_of(2, 5000));

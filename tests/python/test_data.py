@@ -1,5 +1,7 @@
 """Sources, orders, Loader, batches()."""
+import collections
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -213,6 +215,146 @@ def test_batches_of_any_iterable(device):
         list(gs.batches(program, [(X[:8], Y[:8])]))
     for n in gs.batches(program, [{"x": X[:8], "y": Y[:8]}]):
         assert n == 1
+
+
+@pytest.mark.parametrize("steps_per_launch", [1, 3])
+def test_an_iterable_may_use_its_memory_again(device, steps_per_launch):
+    def filled():
+        x, y = np.zeros((BATCH, 4), np.float32), np.zeros(BATCH, np.int32)
+        for first in range(0, 80, 8):
+            x[:], y[:] = X[first:first + 8], Y[first:first + 8]
+            yield {"x": x, "y": gs.Tensor(y) if first == 8 else y}
+        x[:] = np.nan
+
+    program = reader(device)
+    seen = []
+    for n in gs.batches(program, filled(), steps_per_launch=steps_per_launch):
+        program.run(steps=n)
+        seen += program.records("y").tolist()
+        assert np.isfinite(program.records("x")).all()
+    assert seen == np.arange(80).reshape(10, 8).tolist()
+
+
+def test_a_batch_is_as_write_takes_it(device):
+    graph = gs.Graph()
+    graph.record("sum", gs.cast(gs.sum(graph.feed("x", gs.bf16, (3,))), gs.f32))
+    program = gs.compile(graph, device)
+    sums = []
+    for n in gs.batches(program, [[gs.Tensor([1.0, 2.0, 3.0], gs.bf16)], [[2, 3, 4]], [np.full(3, 2, np.float32)]], ["x"], steps_per_launch=2):
+        program.run(steps=n)
+        sums += program.records("sum").tolist()
+        if sums == [6, 9]:
+            break
+    assert sums == [6, 9]
+
+    def launches(*batches):
+        return list(gs.batches(reader(device), [{"y": Y[:8], **batch} for batch in batches], steps_per_launch=4))
+
+    good = {"x": X[:8]}
+    assert launches(good, good, good) == [3]
+    with pytest.raises(gs.Error, match="masked"):
+        launches(good, {"x": np.ma.masked_greater(X[:8], 0)})
+    with pytest.raises(gs.Error, match=r"was given f64\[1, 8, 4\]"):
+        launches(good, {"x": X[:8].astype(np.float64)})
+    with pytest.raises(ValueError, match=r'a batch has "y", and the first one had "x", "y"'):
+        launches(good, {})
+
+
+@pytest.mark.parametrize("steps_per_launch", [1, 2, 3, 8])
+def test_batches_before_an_error_come_first(steps_per_launch):
+    def failing():
+        for i in range(5):
+            yield X[8 * i:8 * i + 8], Y[8 * i:8 * i + 8]
+        raise OSError("the network is gone")
+
+    steps = []
+    with pytest.raises(OSError, match="the network is gone"):
+        for n in gs.batches(reader(gs.cpu()), failing(), ["x", "y"], steps_per_launch=steps_per_launch):
+            steps.append(n)
+    assert sum(steps) == 5
+    with pytest.raises(ValueError, match='a feed has two arrays of a batch: "x", "x"'):
+        next(gs.batches(reader(gs.cpu()), [(X[:8], X[:8])], ["x", "x"]))
+
+
+class Sample(collections.UserDict):
+    pass
+
+
+def test_a_sample_may_be_any_mapping(device):
+    class Mappings(DataSet):
+        def __getitem__(self, i):
+            return Sample(super().__getitem__(i))
+
+    program = reader(device)
+    with gs.Loader(program, Mappings(), gs.sample_order(100, batch=BATCH, is_shuffled=False)) as loader:
+        assert loader.next() == 1
+        program.run()
+    assert program.records("y").tolist() == [list(range(8))]
+    source = gs.function_source(3, {"x": (gs.f32, ())}, lambda i: Sample(t=1.0))
+    with pytest.raises(gs.Error, match='sample 2: the sample has no "x"'):
+        source.read(2)
+
+
+def test_lists_of_numbers_are_a_source():
+    source = gs.source_of({"x": [[1.0, 2.0], [3.0, 4.0]], "y": [1, 2], "big": [2**40, 1], "is": [True, False]})
+    assert source.fields == {"x": (np.dtype("float32"), (2,)), "y": (np.dtype("int32"), ()), "big": (np.dtype("int64"), ()),
+                             "is": (np.dtype("bool"), ())}
+    assert source.read(1)["x"].tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("function", ["source", "prepare"])
+def test_an_error_says_which_sample(function):
+    def bad(i):
+        return {"x": X[i, :3], "y": Y[i]}
+
+    def fails(i):
+        raise KeyError(i)
+
+    for sample, error in [(bad, gs.Error), (fails, KeyError)]:
+        source = gs.function_source(100, {"x": (gs.f32, (4,)), "y": (gs.i32, ())}, sample if function == "source" else DataSet().__getitem__)
+        prepare = None if function == "source" else lambda key, _, make=sample: make(key.sample)
+        with gs.Loader(reader(gs.cpu()), source, gs.sample_order(100, batch=BATCH, is_shuffled=False), prepare=prepare) as loader:
+            with pytest.raises(error) as caught:
+                loader.next()
+        if error is gs.Error:
+            assert caught.value.problem == 'sample 0: "x" is f32[3], not f32[4]'
+        elif hasattr(caught.value, "__notes__"):  # from Python 3.11 on
+            assert caught.value.__notes__ == ["graphsink: sample 0 of the source"]
+
+
+def test_what_is_no_field_is_refused():
+    for array in (np.zeros(3, np.uint16), np.zeros(3, np.complex64)):
+        with pytest.raises(gs.Error, match=f'the field "0" is of {array.dtype}, which is no dtype of graphsink'):
+            gs.source_of([(array,)])
+    for kind in ((gs.f32, 3), gs.f32, (gs.f32,)):
+        with pytest.raises(gs.Error, match=r'the field "x" is described by .*, not by a dtype and a shape; remedy: give both'):
+            gs.function_source(1, {"x": kind}, lambda i: i)
+    with pytest.raises(gs.Error, match="the order is of 101 samples, and the source has 100"):
+        gs.Loader(reader(gs.cpu()), DataSet(), gs.sample_order(101, batch=BATCH))
+    assert gs.weighted_order([1.0, 0.0, 2.0], 8, batch=2).size == 3
+
+
+def test_positions_compare_and_travel():
+    position = gs.LoaderPosition(1, 2)
+    assert position != None and not position == 3 and position == gs.LoaderPosition(1, 2)  # noqa: E711
+    assert pickle.loads(pickle.dumps(position)) == position and len({position, gs.LoaderPosition(1, 2)}) == 1
+
+
+def test_slices_that_are_not_used_are_said(device):
+    said = []
+    graph = gs.Graph()
+    graph.record("x", graph.feed("x", gs.f32, ()))
+    program = gs.compile(graph, device, log=lambda level, text: said.append(text))
+    program.write("x", np.arange(4, dtype=np.float32))
+    program.run(steps=4)
+    program.write("x", np.float32(1))
+    program.run(steps=1)
+    assert said == []
+    program.write("x", np.arange(4, dtype=np.float32))
+    program.run(steps=1)
+    program.run(steps=3)
+    assert len(said) == 1 and '"x" has 4 slices for 1 step: a run begins with the first one, and the other 3 are not used' in said[0]
+    assert program.records("x").tolist() == [0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 1.0, 2.0]
 
 
 def test_a_loader_and_its_program_are_freed():

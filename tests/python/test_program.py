@@ -157,6 +157,36 @@ def test_wrong_annotations_are_named() -> None:
         other.compile()
 
 
+def test_a_flat_array_is_of_no_input_of_more_dimensions(device: gs.DeviceId) -> None:
+    graph = gs.Graph()
+    graph.output("y", graph.input("x", gs.f32, (2, 3)) + 1)
+    graph.output("z", graph.input("rows", gs.f32, (gs.open(2), 3)) + 1)
+    graph.output("k", graph.feed("k", gs.f32, (4,)) + graph.input("rate", gs.f32, ()) + gs.sum(graph.input("all", gs.f32, (gs.open(2),))))
+    program = gs.compile(graph, device)
+    for name, size in [("x", 6), ("rows", 6), ("k", 8)]:
+        with pytest.raises(gs.Error, match=rf"was given f32\[{size}\]; remedy: reshape the array"):
+            program.write(name, np.zeros(size, np.float32))
+    program.write("x", [1, 2, 3, 4, 5, 6])  # numbers have no shape
+    program.write("k", np.zeros(4, np.float32))
+    program.write("all", np.zeros(5, np.float32))
+    program.write("rate", np.ones(1, np.float32))
+
+
+def test_a_call_gives_all_arrays(device: gs.DeviceId) -> None:
+    """Data of the call before would be used again without a word."""
+    @gs.program(target=device)
+    def total(x: gs.Value = gs.feed(gs.f32, 2), t: gs.Value = gs.input(gs.f32)) -> gs.Value:
+        return gs.sum(x) + t
+
+    ones = np.ones(2, np.float32)
+    assert total(ones, np.float32(1)) == 3
+    with pytest.raises(TypeError, match=r"total\(\) is missing the array for 't'; run\(\) of what total.compile\(\) returns keeps"):
+        total(ones)
+    with pytest.raises(TypeError, match="'x', 't'"):
+        total()
+    assert total(t=np.float32(2), x=ones) == 4
+
+
 @pytest.mark.parametrize("function", [lambda *x: x[0], lambda **x: x, lambda x, /: x])
 def test_parameters_must_have_names(function: Any) -> None:
     with pytest.raises(TypeError, match="name each parameter"):

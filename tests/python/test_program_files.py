@@ -60,6 +60,32 @@ def test_a_program_goes_on_from_a_file_with_the_same_bits(device, tmp_path):
     assert np.array_equal(program.records("loss"), expected[0])
 
 
+def test_a_file_is_a_checkpoint(device, tmp_path):
+    graph = training()
+    program = gs.compile(graph, device)
+    gs.write_graph(tmp_path / "model", graph, step=3)
+    before = gs.state_dict(program)
+    feed(program, 2)
+    program.run(steps=2)
+    restored = gs.load(tmp_path / "model", program)
+    assert restored.unused == [] and program.steps() == 3
+    for name, array in gs.state_dict(program).items():
+        np.testing.assert_array_equal(array, before[name])
+    file = gs.read_checkpoint(tmp_path / "model")
+    other = gs.Checkpoint({**file.tensors, "graphsink.other": np.zeros(1, np.float32)}, file.metadata)
+    with pytest.raises(gs.Error, match='tensor "graphsink.other" belongs to no Variable'):
+        gs.restore(program, other)
+
+
+def test_a_checkpoint_keeps_its_own_metadata(tmp_path):
+    program = gs.compile(training())
+    with pytest.raises(ValueError, match='metadata has "step", which save\\(\\) itself writes'):
+        gs.save(tmp_path / "kept", program, metadata={"step": "epoch 3"})
+    assert not (tmp_path / "kept").exists()
+    gs.save(tmp_path / "kept", program, metadata={"epoch": "3"})
+    assert gs.read_checkpoint(tmp_path / "kept").metadata == {"epoch": "3", "step": "0"}
+
+
 def test_a_graph_from_a_file_is_built_further(device, tmp_path):
     graph = gs.Graph()
     x, w = graph.input("x", gs.f32, (3,)), gs.Variable("w", np.array([1, 2, 3], np.float32))

@@ -61,6 +61,29 @@ def test_some_are_taken(device):
     assert program.records("sum").tolist() == [0, 12, 24]
 
 
+def test_an_array_keeps_its_slices(device):
+    """Memory that an array shows is not that of other slices, also when the object of the slices is gone."""
+    program = reader(device)
+    kept = []
+    for number in range(3):
+        staged = program.stage("x", 2)
+        kept.append(staged.slice(0))
+        kept[-1][:] = number
+        del staged
+    used = program.stage("x", 2)
+    used.slice(0)[:], used.slice(1)[:] = 10, 20
+    for array in kept:
+        array[:] = 99
+    program.write(used)
+    for array in kept:
+        array[:] = 77
+    program.run(steps=2)
+    assert program.records("sum").tolist() == [120.0, 240.0]
+    gone = weakref.ref(kept[0])
+    kept.clear()
+    assert gone() is None  # without the garbage collector
+
+
 def test_an_array_keeps_the_program(device):
     program = reader(device)
     array = program.stage("x", 1).slice(0)

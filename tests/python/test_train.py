@@ -73,6 +73,21 @@ def test_evaluate_gives_means_of_records(device):
     assert found["mean"] == pytest.approx(X.mean(), rel=1e-4) and found["sum"] == pytest.approx(8 * X.mean(), rel=1e-4)
 
 
+def test_a_batch_of_padding_alone_counts_nothing(device):
+    """A rank of several may have one: its masked mean is 0/0, and its weight 0."""
+    graph = gs.Graph()
+    x, is_real = graph.feed("x", gs.f32, (2, 4)), graph.feed("is_real", gs.f32, (2,))
+    count = gs.sum(is_real)
+    graph.record("mean", gs.sum(gs.mean(x, 1) * is_real) / count)
+    graph.record("count", count)
+    program = gs.compile(graph, device)
+    order = gs.sample_order(5, batch=2, rank=1, world=2, last_batch=gs.LastBatch.pad, is_shuffled=False)
+    assert [order.batch(0, i).real for i in range(2)] == [2, 0]
+    loader = gs.Loader(program, {"x": X[:5]}, order, mask="is_real")
+    found = gs.evaluate(program, loader, gs.Metric("mean", weight="count"))
+    assert found["mean"] == pytest.approx(X[order.batch(0, 0).samples].mean(), rel=1e-5)
+
+
 def test_a_training_goes_on_from_its_file(device, tmp_path):
     whole = Model(device)
     whole.train(steps=30)
