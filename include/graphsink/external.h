@@ -44,7 +44,7 @@ struct ExternalOp {
 // Appends the node to the graph of its inputs, of which one at least must be a Value, and returns its outputs.
 // Variables are read; to change one, assign() an output to it. No two nodes are merged, whatever they capture. Objects
 // and memory that the functions refer to must exist as long as programs of the graph. Throws Error where emit() does,
-// and if there is no function.
+// and if there is no function, or nothing that it computes or does.
 std::vector<Value> external_op(ExternalOp op, std::span<const Arg> inputs, Placement placement = {},
                                Where where = Where::current());
 std::vector<Value> external_op(ExternalOp op, std::initializer_list<Arg> inputs, Placement placement = {},

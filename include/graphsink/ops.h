@@ -395,7 +395,8 @@ struct AttentionOptions {
   static auto fields(auto& s) { return std::tie("causal", s.causal, "scale", s.scale); }
 };
 // softmax(scale * q k^T) v for each head. q is [batch, heads, queries, width], k and v are [batch, heads, keys, width],
-// and the result has the shape of q. A query that sees no key gives zeros. The width is at most 128. A second
+// and the result has the shape of q. A query that sees no key gives zeros. The v of a key that a query does not see
+// is multiplied by 0: it must be finite, or the result may be NaN. The width is at most 128. A second
 // derivative keeps the scores in memory. Takes f32 and f64.
 Value attention(Arg q, Arg k, Arg v, AttentionOptions options = {}, Placement placement = {});
 // The same with a boolean mask, which is false where a query must not see a key, or with a bias of the dtype of q,

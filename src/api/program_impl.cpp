@@ -9,6 +9,7 @@
 #include "base/at.h"
 #include "base/in_body.h"
 #include "base/in_capture.h"
+#include "passes/explain.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -194,7 +195,14 @@ void Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps,
     const RunGate::Inside inside(variables_.gate());
     settle();
   }
-  inputs_.check(plan(), steps, where);
+  const int surplus = inputs_.check(plan(), steps, where);
+  if (surplus < 0 || std::exchange(has_said_surplus_, true)) return;
+  const std::int64_t slices = inputs_.slices(surplus);
+  log_.warn({to_string(where), ": \"", graph_.nodes[at(surplus)].attrs.as<InputAttrs>().name, "\" has ",
+             std::to_string(slices), " slices for ", count_text(steps, "step"),
+             ": a run begins with the first one, and the other ", std::to_string(slices - steps),
+             steps + 1 == slices ? " is" : " are",
+             " not used; ask for as many steps, or write one slice for each. Said once for a program"});
 }
 
 void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {

@@ -182,7 +182,8 @@ class Program::Impl final : private Allocator {
   std::shared_ptr<const RankWait> rank_wait_;  // null if the plan that was bound last exchanges on no device
   std::optional<HostWatch> watch_;             // once a plan has ops on the host or loops; gone before what it looks at
   bool is_in_callers_graph_ = false;           // a step was captured by enqueue()
-  bool is_unsettled_ = false;  // issuing failed half-way: streams may be busy that stream() does not wait for
+  bool is_unsettled_ = false;      // issuing failed half-way: streams may be busy that stream() does not wait for
+  bool has_said_surplus_ = false;  // that slices of a feed are not used
   std::pair<const RankWait*, Mode> told_run_{nullptr, automatic};  // the last one of tell_watch()
 };
 

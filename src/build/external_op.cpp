@@ -54,6 +54,10 @@ std::vector<Value> external_op(ExternalOp op, std::span<const Arg> inputs, Place
   if (op.infer && !op.outputs.empty()) {
     throw Error(name, where, "it has both .outputs and .infer", "set one of them");
   }
+  if (!op.infer && op.outputs.empty() && !op.traits.host_effect) {
+    throw Error(name, where, "it has no outputs, and says of no effect: nothing would run it",
+                "say what it computes, by .outputs or .infer; or set .traits = {.host_effect = true}");
+  }
   auto code = std::make_shared<Code>();
   code->external = std::move(op);
   const ExternalOp& external = code->external;

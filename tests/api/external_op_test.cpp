@@ -182,6 +182,7 @@ TEST(ExternalOpMisuse, IsNamedWithItsRemedy) {
        {"empty", "neither a function for CUDA nor one for the CPU", "set .cuda, .cpu or both"}},
       {{.name = "both", .outputs = {{f32, {2}}}, .infer = testing::infer_like_first, .cpu = nothing},
        {"both", "it has both .outputs and .infer", "set one of them"}},
+      {{.name = "idle", .cpu = nothing}, {"idle", "no outputs", "nothing would run it", ".host_effect = true"}},
   };
   for (const Row& row : rows) {
     const std::string message = message_of([&] { external_op(row.op, {x}); });

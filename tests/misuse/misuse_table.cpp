@@ -1453,7 +1453,7 @@ std::span<const Row> misuses() {
             p.write(f, std::vector<float>(6));
             p.run(sink, {.steps = 3});
           }},
-      Row{"ReadUnknownRecord", "records", {"no record \"t\"", "graph.record"}, [] { program().records("t"); }},
+      Row{"ReadUnknownRecord", "records", {"no record \"t\": the program has ", "graph.record"}, [] { program().records("t"); }},
       Row{"TryReadUnknownRecord", "records", {"no record \"t\""}, [] { program().try_records("t"); }},
       Row{"ReadUnknownOutput", "output", {"no output \"z\"", "graph.output"}, [] { program().output("z"); }},
       Row{"ReadBeforeRun", "output", {"has not run", "run()"}, [] { program().output("y"); }},

@@ -21,7 +21,11 @@ bool try_to_end_capture(cudaStream_t stream, cudaGraph_t& graph, const Log& log)
   if (is_live(stream, log)) return true;
   cudaError_t code = cudaStreamEndCapture(stream, &graph);
   if (code == cudaSuccess) return true;
-  log_failure(log, "cudaStreamEndCapture", cudaGetErrorName(code));
+  if (code == cudaErrorStreamCaptureInvalidated) {  // whoever ends it says what broke it
+    (void)cudaGetLastError();
+  } else {
+    log_failure(log, "cudaStreamEndCapture", cudaGetErrorName(code));
+  }
   // Ending a broken capture reports an error, but the capture is then over.
   return is_sticky(code) || is_live(stream, log);
 }

@@ -129,7 +129,7 @@ bool Inputs::write(const Value& input, const TensorType& given, const void* data
     throw Error("write(\"" + attrs.name + "\")", where, "takes " + text(attrs) + ", was given " + seen, remedy);
   };
   if (given.dtype != attrs.dtype)
-    refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)));
+    refuse(to_string(given), "convert the data to " + std::string(to_string(attrs.dtype)) + ", as Tensor::to() does");
   Shape slice = entry.shape;
   const std::optional<std::int64_t> fitting = slices_of(entry, given.shape, shape_is_known, slice);
   if (!fitting) {
@@ -245,7 +245,8 @@ void* Inputs::address(int node, std::size_t bytes) {
   return entry.input->base();
 }
 
-void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) const {
+int Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) const {
+  int surplus = -1;
   auto expect_written = [&](int node) {
     const Entry& e = entry(node);
     if (e.slices == 0) {
@@ -258,9 +259,11 @@ void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) con
                       " steps",
                   "write a slice for each step, or a single one for all of them");
     }
+    if (e.is_feed && e.slices > 1 && e.slices > steps) surplus = node;
   };
   for (const PlanFeed& feed : plan.feeds) expect_written(feed.source);
   for (const int input : plan.inputs) expect_written(input);
+  return surplus;
 }
 
 void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {

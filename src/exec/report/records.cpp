@@ -26,8 +26,13 @@ void Records::allocate(const Plan& plan, DeviceMemory& device, Allocator& alloca
 Records::Record& Records::find(std::string_view name, const Where& where) {
   for (Record& record : records_)
     if (record.name == name) return record;
-  throw Error("records", where, "no record \"" + std::string(name) + "\"",
-              "call graph.record(name, value) before compile()");
+  std::string names;
+  for (const Record& record : records_) names += (names.empty() ? "\"" : ", \"") + record.name + "\"";
+  throw Error("records", where,
+              "no record \"" + std::string(name) + "\": the program has " + (names.empty() ? "none" : names),
+              "call graph.record(name, value) before compile(); of what a function of @gs.program returns in a dict, "
+              "scalars of "
+              "floats are recorded");
 }
 
 void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
