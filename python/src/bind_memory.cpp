@@ -81,6 +81,10 @@ nb::object bind_memory(ProgramHandle& self, nb::handle what, nb::handle array, b
   const bool is_variable = nb::isinstance<Variable>(what);
   const Value value = is_variable ? Value() : bound_value(self, what, where);
   const TensorType type = is_variable ? nb::inst_ptr<Variable>(what)->type(where) : value.type(where);
+  for (int d = 0; d < type.shape.rank(); ++d)
+    if (type.shape.is_open(d))
+      refuse(where, "it is " + to_string(type) + ", and an array has one size for all steps",
+             "use write() or output(), or make its dimensions fixed");
   const bool is_written = is_variable || !is_input(self, value);
   const nb::object given = copy ? copied(array, type, target, where) : nb::borrow(array);
   const GivenMemory memory = memory_of(given, target.id, stream_of(stream), where);

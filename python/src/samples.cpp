@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/pair.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "arrays.h"
@@ -95,10 +97,22 @@ nb::dict fields_dict(const std::vector<Field>& fields) {
   return all;
 }
 
+// NumPy has no bf16: a sample of it is an array of float32 to a function of Python, which may return it as it is. Other
+// tensors, and numbers that bf16 does not hold, stay what they are.
+static Tensor exact_bf16(Tensor tensor, DType wanted) {
+  if (wanted != bf16 || tensor.dtype() != f32) return tensor;
+  const Tensor rounded = tensor.to(bf16), again = rounded.to(f32);
+  const std::span<const float> before = tensor.as<float>(), after = again.as<float>();
+  const bool is_exact = std::equal(before.begin(), before.end(), after.begin(),
+                                   [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); });
+  return is_exact ? rounded : tensor;
+}
+
 void copy_sample(nb::handle sample, const std::vector<Field>& fields, SampleMemory to, const std::string& what,
                  const Where& where) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    const Tensor tensor = to_tensor(part_of(sample, fields, i, what, where), fields[i].type.dtype, where);
+    const Tensor tensor = exact_bf16(to_tensor(part_of(sample, fields, i, what, where), fields[i].type.dtype, where),
+                                     fields[i].type.dtype);
     if (tensor.type() != fields[i].type) {
       throw Error(what, where,
                   "\"" + fields[i].name + "\" is " + to_string(tensor.type()) + ", not " + to_string(fields[i].type),

@@ -310,8 +310,9 @@ class VariableStorage {
   virtual ~VariableStorage() = default;
   virtual Tensor read() = 0;
   virtual void write(const Tensor& tensor) = 0;
-  // The programs that use it run no steps until the result is gone. The lock of the Variable is held as long.
-  virtual std::shared_ptr<const void> hold_users() = 0;
+  // The programs that use it run no steps until the result is gone. The lock of the Variable is held as long. `call`:
+  // what is done meanwhile, "read" or "write", for the Error in a child of fork().
+  virtual std::shared_ptr<const void> hold_users(const char* call) = 0;
 };
 
 // A program whose steps write Variables.

@@ -121,7 +121,7 @@ HeldVariables::HeldVariables(std::span<const Variable> variables, const char* ca
   }
   for (auto& [data, lock] : locks_) {
     lock = std::unique_lock(data->lock);
-    if (data->storage) programs_.push_back(data->storage->hold_users());
+    if (data->storage) programs_.push_back(at_line(where, [&] { return data->storage->hold_users(call); }));
   }
 }
 

@@ -79,6 +79,31 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
 }
 
 // A program that the child itself has compiled, over a Variable of the parent's, and what the Error says to do.
+// The child does not have the thread whose step it would wait for.
+TEST(AChild, DoesNotWaitForAStepOfTheParentWhenItCopiesVariables) {
+#ifndef __SANITIZE_THREAD__  // see above
+  std::promise<void> begins, may_end;
+  Variable w("w", Tensor({1.0f}));
+  Graph g;
+  ExternalOp op{.name = "waits", .outputs = {{f32, {1}}}};
+  op.cpu = [&](const CpuArgs& a) {
+    begins.set_value();
+    may_end.get_future().wait();
+    a.out<float>(0)[0] = a.in<float>(0)[0];
+  };
+  assign(w, external_op(op, {g.value(w)})[0]);
+  Program p = compile(g, {.target = cpu()});
+  std::thread steps([&] { p.run(); });
+  begins.get_future().wait();
+  EXPECT_EQ(in_child([&] { (void)snapshot({{w}}); }), 0);
+  Checkpoint other;
+  other.tensors["w"] = Tensor({2.0f});
+  EXPECT_EQ(in_child([&] { (void)restore({{w}}, other, {.without_step = true}); }), 0);
+  may_end.set_value();
+  steps.join();
+#endif
+}
+
 TEST_P(OnDevice, AChildCannotUseAVariableOfTheParentsProgramAndIsToldWhatToDo) {
   if (GetParam().kind != DeviceKind::cpu) GTEST_SKIP() << "a child of fork() has no CUDA";
   auto adding = [](const Variable& w) {

@@ -121,6 +121,15 @@ def test_what_does_not_fit_is_refused():
             program.bind_memory("x", array)
 
 
+def test_open_dimensions_are_refused():
+    graph = gs.Graph()
+    graph.output("y", graph.input("x", gs.f32, (gs.open(3),)) * 2)
+    program = gs.compile(graph)
+    for name in ("x", "y"):
+        with pytest.raises(gs.Error, match=r"it is f32\[open\(3\)\], and an array has one size.*; remedy: use write\(\) or output\(\)"):
+            program.bind_memory(name, aligned([1, 2, 3]))
+
+
 @pytest.mark.skipif(not gs.cuda.is_available(), reason="no CUDA device")
 def test_host_memory_is_refused_by_a_gpu():
     g = gs.Graph()

@@ -295,6 +295,21 @@ def test_a_sample_may_be_any_mapping(device):
         source.read(2)
 
 
+def test_a_function_gets_and_gives_bf16_as_float32():
+    graph = gs.Graph()
+    graph.record("sum", gs.cast(gs.sum(graph.feed("x", gs.bf16, (2, 3))), gs.f32))
+    program = gs.compile(graph)
+    source = gs.tensor_source({"x": gs.Tensor(np.arange(12, dtype=np.float32).reshape(4, 3), gs.bf16)})
+    order = gs.sample_order(4, batch=2, is_shuffled=False)
+    with gs.Loader(program, source, order, prepare=lambda key, sample: {"x": sample["x"] * 2}) as loader:
+        assert loader.next() == 1
+        program.run()
+    assert program.records("sum").tolist() == [30.0]
+    with gs.Loader(program, source, order, prepare=lambda key, sample: {"x": sample["x"] + np.float32(0.1)}) as loader:
+        with pytest.raises(gs.Error, match=r'sample 0: "x" is f32\[3\], not bf16\[3\]'):
+            loader.next()
+
+
 def test_lists_of_numbers_are_a_source():
     source = gs.source_of({"x": [[1.0, 2.0], [3.0, 4.0]], "y": [1, 2], "big": [2**40, 1], "is": [True, False]})
     assert source.fields == {"x": (np.dtype("float32"), (2,)), "y": (np.dtype("int32"), ()), "big": (np.dtype("int64"), ()),

@@ -79,7 +79,10 @@ void DeviceVariable::wait_for_user() {
   transfer_->wait(*last_user_);
 }
 
-std::shared_ptr<const void> DeviceVariable::hold_users() { return std::make_shared<const Held>(users_); }
+std::shared_ptr<const void> DeviceVariable::hold_users(const char* call) {
+  require_parent((std::string(call) + "() was called").c_str(), Where());
+  return std::make_shared<const Held>(users_);
+}
 
 Tensor DeviceVariable::read() {
   require_parent("read() was called", Where());

@@ -24,7 +24,7 @@ class DeviceVariable : public VariableStorage {
 
   Tensor read() override;
   void write(const Tensor& tensor) override;
-  std::shared_ptr<const void> hold_users() override;
+  std::shared_ptr<const void> hold_users(const char* call) override;
 
   void* address() const { return memory_.get(); }
   DeviceId device_id() const { return transfer_->device().target().id; }
