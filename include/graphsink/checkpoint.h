@@ -120,8 +120,8 @@ Restored restore(Program& program, const Checkpoint& checkpoint, const RestoreOp
 // Writes each tensor to the Variable of the same name. Programs are not changed: one that continues the training keeps
 // its own step, on which random numbers and schedules depend. This is logged unless RestoreOptions::without_step is
 // set. Everything is checked before anything is written. No step of a program, and no snapshot(), sees some of them
-// written and others not. Throws Error, naming what does not fit and the checkpoint's
-// source.
+// written and others not, unless the device fails meanwhile. Throws Error, naming what does not fit and the
+// checkpoint's source.
 Restored restore(std::span<const Variable> variables, const Checkpoint& checkpoint, const RestoreOptions& options = {},
                  Where where = Where::current());
 

@@ -127,7 +127,7 @@ Tensor to_tensor(nb::handle object, std::optional<DType> wanted, const Where& wh
   }
   Tensor tensor = copy_of(array, where);
   const bool is_bf16 =
-      nb::hasattr(object, "dtype") ? dtype_from(nb::object(object.attr("dtype"))) == bf16 : wanted == bf16;
+      wanted == bf16 || (nb::hasattr(object, "dtype") && dtype_from(nb::object(object.attr("dtype"))) == bf16);
   return is_bf16 && tensor.dtype() == f32 ? tensor.to(bf16, where) : tensor;
 }
 

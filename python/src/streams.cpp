@@ -47,12 +47,15 @@ void wait_for_stream(std::uintptr_t stream, DeviceId device, const char* op, con
                      const std::string& remedy, const Where& where) {
 #ifdef GRAPHSINK_CUDA
   int before = 0;
-  cudaError_t code = cudaGetDevice(&before);
-  if (code == cudaSuccess) code = cudaSetDevice(device.index);
-  if (code == cudaSuccess) {
-    WithoutGil others_run;
-    code = cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream));
-    cudaSetDevice(before);
+  cudaError_t code = cudaSuccess;
+  {
+    WithoutGil others_run;  // a call of CUDA may wait for a host node, and that for the GIL
+    code = cudaGetDevice(&before);
+    if (code == cudaSuccess) code = cudaSetDevice(device.index);
+    if (code == cudaSuccess) {
+      code = cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream));
+      cudaSetDevice(before);
+    }
   }
   if (code != cudaSuccess) {
     cudaGetLastError();

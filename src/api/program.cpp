@@ -215,30 +215,30 @@ Tensor Program::output(std::string_view name, Where where) {
 Tensor Program::output(const Value& value, Where where) {
   return at_line(where, [&] { return impl(where)->output(value, where); });
 }
-void Program::set_seed(std::uint32_t seed, Where where) { impl(where)->set_seed(seed, where); }
+void Program::set_seed(std::uint32_t seed, Where where) { impl_without_wait(where)->set_seed(seed, where); }
 std::int64_t Program::record_capacity(std::string_view name, Where where) const {
-  return impl(where)->record_capacity(name, where);
+  return impl_without_wait(where)->record_capacity(name, where);
 }
 std::int64_t Program::lost_records(std::string_view name, Where where) const {
-  return impl(where)->lost_records(name, where);
+  return impl_without_wait(where)->lost_records(name, where);
 }
 std::int64_t Program::steps(Where where) { return impl(where)->steps(where); }
 void Program::set_steps(std::int64_t steps, Where where) {
   at_line(where, [&] { impl(where)->set_steps(steps, where); });
 }
-Counters Program::counters(Where where) const { return impl(where)->counters(); }
-AutomaticReport Program::automatic_report(Where where) { return impl(where)->automatic_report(); }
+Counters Program::counters(Where where) const { return impl_without_wait(where)->counters(); }
+AutomaticReport Program::automatic_report(Where where) { return impl_without_wait(where)->automatic_report(); }
 std::optional<CaptureInfo> Program::captured(LaunchOf steps, Where where) const {
-  return impl(where)->captured(steps == LaunchOf::several_steps);
+  return impl_without_wait(where)->captured(steps == LaunchOf::several_steps);
 }
 std::vector<OpTime> Program::time_ops(std::int64_t steps, Where where) {
   return at_line(where, [&] { return impl(where)->time_ops(steps, where); });
 }
 void Program::write_node_names(const std::string& path, Where where) const {
-  impl(where)->write_node_names(path, where);
+  impl_without_wait(where)->write_node_names(path, where);
 }
-std::size_t Program::arena_bytes(Where where) const { return impl(where)->arena_bytes(); }
-const Target& Program::target(Where where) const { return impl(where)->target(); }
-std::vector<Variable> Program::variables(Where where) const { return impl(where)->variables(); }
+std::size_t Program::arena_bytes(Where where) const { return impl_without_wait(where)->arena_bytes(); }
+const Target& Program::target(Where where) const { return impl_without_wait(where)->target(); }
+std::vector<Variable> Program::variables(Where where) const { return impl_without_wait(where)->variables(); }
 
 }  // namespace graphsink

@@ -113,8 +113,10 @@ class Program::Impl final : private Allocator {
   std::string movable_text(int number);
   MemoryReport report();  // its workspaces are those of the ops prepared so far
 
-  // Throws Error, having changed nothing, if the run cannot be.
-  void require_run(const char* call, Mode mode, std::int64_t steps, const Where& where);
+  // Throws Error, having changed nothing, if the run cannot be. Returns the node of a feed that has more slices than the
+  // steps use; -1 if there is none.
+  int require_run(const char* call, Mode mode, std::int64_t steps, const Where& where);
+  void say_surplus(int feed, std::int64_t steps, const Where& where);
   // Throws Error with all reasons unless the whole step is one launch. It points at the line of the first reason that
   // has one.
   void require_whole(const char* call, const char* wanted_by, const Where& where);

@@ -69,13 +69,16 @@ std::vector<std::uint8_t> FileReader::read(std::uint64_t count) {
 }
 
 std::span<const std::uint8_t> FileReader::piece() {
-  if (!unread_.empty()) return unread_;
+  if (unread_.empty()) fill(0);
+  return unread_;
+}
+
+void FileReader::fill(std::size_t kept) {
   errno = 0;
-  file_.read(reinterpret_cast<char*>(buffer_.data()), static_cast<std::streamsize>(buffer_.size()));
+  file_.read(reinterpret_cast<char*>(buffer_.data() + kept), static_cast<std::streamsize>(buffer_.size() - kept));
   if (file_.bad())
     refuse("cannot read: " + std::generic_category().message(errno != 0 ? errno : EIO), "check the disk");
-  unread_ = std::span(buffer_).first(static_cast<std::size_t>(file_.gcount()));
-  return unread_;
+  unread_ = std::span(buffer_).first(kept + static_cast<std::size_t>(file_.gcount()));
 }
 
 std::size_t FileReader::read_plain(std::span<std::uint8_t> to) {
@@ -117,8 +120,7 @@ bool FileReader::begin_next_member() {
   if (piece().empty()) return false;
   if (unread_.size() == 1) {  // the two bytes that tell may lie in two pieces
     buffer_[0] = unread_[0];
-    file_.read(reinterpret_cast<char*>(buffer_.data() + 1), static_cast<std::streamsize>(buffer_.size() - 1));
-    unread_ = std::span(buffer_).first(static_cast<std::size_t>(file_.gcount()) + 1);
+    fill(1);
   }
   if (begins_a_member(unread_)) {
     inflateReset(&gzip_->stream);

@@ -34,8 +34,10 @@ class FileReader {
  private:
   struct Gzip;
 
-  // Bytes of the file as they are; empty at its end.
+  // Bytes of the file as they are, of which none was used; empty at its end.
   std::span<const std::uint8_t> piece();
+  // Reads a piece behind the first `kept` bytes of the buffer, which belong to it.
+  void fill(std::size_t kept);
   // Fill `to`, from its begin on, and return how many bytes there were: fewer only at the end.
   std::size_t read_plain(std::span<std::uint8_t> to);
   std::size_t read_gzip(std::span<std::uint8_t> to);
