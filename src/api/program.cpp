@@ -77,18 +77,18 @@ void ProgramAccess::set_step_clock(Program& program, StepClock ns) { program.imp
 
 const Plan& plan_of(const Program& program) { return program.impl(Where::current())->plan(); }
 PlanSummary Program::plan(Where where) const {
-  Call program = impl(where);
+  Call program = impl_without_wait(where);
   return summary(program->plan(), program->facts());
 }
 std::string Program::explain(Where where) const {
-  Call program = impl(where);
+  Call program = impl_without_wait(where);
   return program->plan().explain(program->facts());
 }
 std::string Program::explain_json(Where where) const {
-  Call program = impl(where);
+  Call program = impl_without_wait(where);
   return program->plan().explain_json(program->facts());
 }
-std::string Program::explain_dot(Where where) const { return impl(where)->plan().explain_dot(); }
+std::string Program::explain_dot(Where where) const { return impl_without_wait(where)->plan().explain_dot(); }
 
 void Program::write(const Value& input, const Tensor& tensor, const WriteOptions& options, Where where) {
   tensor.require_valid("write", where);
