@@ -165,7 +165,6 @@ struct Backward {
 template <class T>
 void norm_on(CudaArgs& a) {
   Forward<T> n(a);
-  if (n.width == 0) return;
   auto* kernel = n.width > kWarpRow ? norm_rows<T, ByBlock> : norm_rows<T, ByWarp>;
   a.launch(kernel, row_blocks(n.rows, n.width), kRowBlock, 0, n.x, n.gain, n.bias, n.out, n.mean, n.rstd, n.rows,
            n.width, static_cast<T>(a.attrs<NormAttrs>().epsilon));

@@ -208,6 +208,20 @@ TEST_P(OnDevice, ManyImagesArePlannedAtOnce) {
   EXPECT_THROW(p.bind(), Error) << "there is not so much memory";
 }
 
+// Their statistics are outputs with elements.
+TEST_P(OnDevice, NormsOfLinesWithoutElementsAreSunk) {
+  Graph g;
+  const Value x = g.input("x", f32, {3, 0}), gain = g.constant(Tensor(f32, {0})), bias = g.constant(Tensor(f32, {0}));
+  g.output("layer", layer_norm(x, gain, bias));
+  g.output("rms", rms_norm(x, gain));
+  Program p = compile(g);
+  p.write(x, Tensor(f32, {3, 0}));
+  for (int i = 0; i < 3; ++i) p.run(sink);
+  p.sync();
+  EXPECT_EQ(p.counters().fallbacks, 0u);
+  EXPECT_EQ(p.output("layer").shape(), Shape({3, 0}));
+}
+
 TEST(SizeTotals, StepsOfSlicesReachFromEndToEnd) {
   Eager eager;
   Value x = eager.tensor({1, 2, 3});
