@@ -1,4 +1,6 @@
 // permute, transpose: copies with the axes in another order.
+#include <limits>
+
 #include "base/at.h"
 #include "graphsink/ops.h"
 #include "kernels/file_ops.h"
@@ -63,6 +65,18 @@ Matrices matrices_of(const Layout<1>& source) {
   return m;
 }
 
+// Tiles of a matrix across and down.
+struct Tiles {
+  std::int64_t across = 0, down = 0;
+};
+Tiles tiles_of(const Matrices& m) { return {(m.columns + kTile - 1) / kTile, (m.rows + kTile - 1) / kTile}; }
+
+// Whether a block for each tile is no more than a launch may have.
+bool can_be_tiled(const Matrices& m) {
+  const Tiles tiles = tiles_of(m);
+  return m.begins.size <= std::numeric_limits<std::int32_t>::max() / (tiles.across * tiles.down);
+}
+
 template <AxisMap (*moves)(const MoveArgs&, int)>
 Prepared prepare(const PrepareArgs& p) {
   PermutePlan plan;
@@ -70,8 +84,9 @@ Prepared prepare(const PrepareArgs& p) {
   const AxisMap map = moves({p.attrs, p.types, p.inputs}, 0);
   const Layout<1> source = layout_of(Strided::whole(p.in(0).shape).part(p.out(0).shape, map));
   plan.is_tiled = source.rank > 0 && source.strides[0][source.rank - 1] != 1;
+  if (plan.is_tiled) plan.matrices = matrices_of(source);
+  plan.is_tiled = plan.is_tiled && can_be_tiled(plan.matrices);
   if (plan.is_tiled) {
-    plan.matrices = matrices_of(source);
     with_word(plan.element, [&]<class T>(T) { load_kernel(p, transpose_tiles<T>); });
   } else {
     plan.copy = make_strided_copy(p, map);
@@ -80,10 +95,10 @@ Prepared prepare(const PrepareArgs& p) {
 }
 
 void run_matrices(const Matrices& m, int element, CudaArgs& a) {
-  std::int64_t across = (m.columns + kTile - 1) / kTile, down = (m.rows + kTile - 1) / kTile;
+  const Tiles tiles = tiles_of(m);
   with_word(element, [&]<class T>(T) {
-    a.launch(transpose_tiles<T>, Extent{static_cast<unsigned>(across * down * m.begins.size)}, Extent{kTile, kTileRows},
-             0, a.in<T>(0), a.out<T>(0), m, across, down);
+    a.launch(transpose_tiles<T>, Extent{static_cast<unsigned>(tiles.across * tiles.down * m.begins.size)},
+             Extent{kTile, kTileRows}, 0, a.in<T>(0), a.out<T>(0), m, tiles.across, tiles.down);
   });
 }
 

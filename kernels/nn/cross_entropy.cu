@@ -48,11 +48,14 @@ HD void store_mean(const Losses<T>& losses, T sum, T count) {
   if (losses.count != nullptr) *losses.count = count;
 }
 
+constexpr int kOneBlock = 1024;  // threads of the one block of a small batch
+
 // Each warp takes a row at a time: its loss goes to its place, or into the sum of the block. One block alone writes the
 // mean, several write their sums and counts, one after the other, for add_partial_losses.
 template <class T, class Target>
-__global__ void row_losses(const T* logits, const Target* targets, Losses<T> losses, Normalizers<T> out, T* partial,
-                           std::int64_t rows, std::int64_t classes, Ignored ignored, StepBlock* step, int node) {
+__global__ void __launch_bounds__(kOneBlock)
+    row_losses(const T* logits, const Target* targets, Losses<T> losses, Normalizers<T> out, T* partial,
+               std::int64_t rows, std::int64_t classes, Ignored ignored, StepBlock* step, int node) {
   wait_for_inputs();
   std::int64_t lane = threadIdx.x % kWarp;
   T sum(0), count(0);
@@ -136,9 +139,8 @@ __global__ void logit_grads(const T* logits, const Target* targets, Normalizers<
   }
 }
 
-// One block of 32 warps does a small batch in one launch; beyond that a warp per row, and a launch to add up. One block
-// took 32 us for 512 rows of 76 classes on an H100, where a launch takes 1 to 3.
-constexpr std::int64_t kOneBlock = 1024;
+// Up to so many elements one block does a batch in one launch; beyond that a warp per row, and a launch to add up. One
+// block took 32 us for 512 rows of 76 classes on an H100, where a launch takes 1 to 3.
 constexpr std::int64_t kSmallBatch = 8192;  // elements
 std::int64_t blocks_for(const Shape& logits) {
   std::int64_t warps = kThreads / kWarp;

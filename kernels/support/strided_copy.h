@@ -30,8 +30,9 @@ inline Layout<1> layout_of(const Strided& part) {
 }
 
 // Copies the part of the operand that the map says. If the elements of a row are neighbours, several of them are copied
-// as one larger word.
-inline StridedCopy make_strided_copy(const PrepareArgs& p, const AxisMap& map) {
+// as one larger word. This and run_copy() are static, because nvcc gives each file a kernel of its own of a template:
+// so a file loads the one that it launches.
+static inline StridedCopy make_strided_copy(const PrepareArgs& p, const AxisMap& map) {
   const Strided part = Strided::whole(p.in(0).shape).part(p.out(0).shape, map);
   const auto element = static_cast<std::int64_t>(size_of(p.in(0).dtype));
   const Layout<1> source = layout_of(part);
@@ -50,7 +51,7 @@ inline StridedCopy make_strided_copy(const PrepareArgs& p, const AxisMap& map) {
   return copy;
 }
 
-inline void run_copy(const StridedCopy& copy, CudaArgs& a) {
+static inline void run_copy(const StridedCopy& copy, CudaArgs& a) {
   with_word(copy.word, [&]<class T>(T) {
     a.launch(copy_strided<T>, launch_size(copy.source.size), a.in<T>(0), a.out<T>(0), copy.source, copy.first);
   });
