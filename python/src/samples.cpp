@@ -130,8 +130,10 @@ void name_sample(std::int64_t index, const std::function<void()>& make) {
     throw Error(e.op(), e.where(), name + ": " + e.problem(), e.remedy(), e.code());
   } catch (nb::python_error& e) {
     const nb::str note(("graphsink: " + name + " of the source").c_str());
-    const nb::object notes = nb::getattr(e.value(), "__notes__", nb::make_tuple());
-    if (nb::hasattr(e.value(), "add_note") && nb::len(notes) == 0) e.value().attr("add_note")(note);
+    bool is_noted = !nb::hasattr(e.value(), "add_note");  // which Python has from 3.11 on
+    for (nb::handle each : nb::getattr(e.value(), "__notes__", nb::make_tuple()))
+      is_noted = is_noted || text_of(each).starts_with("graphsink: sample ");
+    if (!is_noted) e.value().attr("add_note")(note);
     throw;
   }
 }

@@ -60,8 +60,8 @@ class TurnOfProgram {
     }
     std::mutex mutex;
     std::function<void()> finish;
-    std::atomic<std::thread::id>
-        thread{};  // that has given the device steps with host nodes; none: they were waited for
+    // The thread that has given the device steps with host nodes; none: they were waited for.
+    std::atomic<std::thread::id> thread{};
   };
 
   // Whatever its groups are, the steps of the program that this thread has run before are to end first: their host

@@ -31,8 +31,7 @@ Records::Record& Records::find(std::string_view name, const Where& where) {
   throw Error("records", where,
               "no record \"" + std::string(name) + "\": the program has " + (names.empty() ? "none" : names),
               "call graph.record(name, value) before compile(); of what a function of @gs.program returns in a dict, "
-              "scalars of "
-              "floats are recorded");
+              "scalars of floats are recorded");
 }
 
 void Records::take(std::string_view name, std::uint32_t& recorded, bool may_run,
