@@ -9,7 +9,6 @@
 #include "base/at.h"
 #include "base/in_body.h"
 #include "base/in_capture.h"
-#include "passes/explain.h"
 #include "passes/plan_queries.h"
 
 namespace graphsink {
@@ -182,7 +181,7 @@ void Program::Impl::wait_for_caller(cudaStream_t stream, const Where& where) {
   }
 }
 
-int Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps, const Where& where) {
+void Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps, const Where& where) {
   if (steps < 1 || steps > std::numeric_limits<std::int32_t>::max()) {
     throw Error(call, where, std::to_string(steps) + " steps", "ask for at least 1, and fewer than 2^31");
   }
@@ -195,21 +194,11 @@ int Program::Impl::require_run(const char* call, Mode mode, std::int64_t steps, 
     const RunGate::Inside inside(variables_.gate());
     settle();
   }
-  return inputs_.check(plan(), steps, where);
-}
-
-void Program::Impl::say_surplus(int feed, std::int64_t steps, const Where& where) {
-  if (feed < 0 || std::exchange(has_said_surplus_, true)) return;
-  const std::int64_t slices = inputs_.slices(feed);
-  log_.warn({to_string(where), ": \"", graph_.nodes[at(feed)].attrs.as<InputAttrs>().name, "\" has ",
-             std::to_string(slices), " slices for ", count_text(steps, "step"),
-             ": a run begins with the first one, and the other ", std::to_string(slices - steps),
-             steps + 1 == slices ? " is" : " are",
-             " not used; ask for as many steps, or write one slice for each. Said once for a program"});
+  inputs_.check(plan(), steps, where);
 }
 
 void Program::Impl::run(Mode mode, const RunOptions& options, const Where& where) {
-  say_surplus(require_run("run", mode, options.steps, where), options.steps, where);
+  require_run("run", mode, options.steps, where);
   for (std::int64_t first = 0, tries = 0; first < options.steps; ++tries) {
     const std::int64_t next = run_from(first, mode, options, where);
     if (next > first) tries = 0;

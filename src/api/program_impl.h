@@ -113,10 +113,8 @@ class Program::Impl final : private Allocator {
   std::string movable_text(int number);
   MemoryReport report();  // its workspaces are those of the ops prepared so far
 
-  // Throws Error, having changed nothing, if the run cannot be. Returns the node of a feed that has more slices than the
-  // steps use; -1 if there is none.
-  int require_run(const char* call, Mode mode, std::int64_t steps, const Where& where);
-  void say_surplus(int feed, std::int64_t steps, const Where& where);
+  // Throws Error, having changed nothing, if the run cannot be.
+  void require_run(const char* call, Mode mode, std::int64_t steps, const Where& where);
   // Throws Error with all reasons unless the whole step is one launch. It points at the line of the first reason that
   // has one.
   void require_whole(const char* call, const char* wanted_by, const Where& where);
@@ -184,8 +182,7 @@ class Program::Impl final : private Allocator {
   std::shared_ptr<const RankWait> rank_wait_;  // null if the plan that was bound last exchanges on no device
   std::optional<HostWatch> watch_;             // once a plan has ops on the host or loops; gone before what it looks at
   bool is_in_callers_graph_ = false;           // a step was captured by enqueue()
-  bool is_unsettled_ = false;      // issuing failed half-way: streams may be busy that stream() does not wait for
-  bool has_said_surplus_ = false;  // that slices of a feed are not used
+  bool is_unsettled_ = false;  // issuing failed half-way: streams may be busy that stream() does not wait for
   std::pair<const RankWait*, Mode> told_run_{nullptr, automatic};  // the last one of tell_watch()
 };
 

@@ -49,7 +49,7 @@ void Program::Impl::require_timeable(const Where& where) {
 }
 
 std::vector<OpTime> Program::Impl::time_ops(std::int64_t steps, const Where& where) {
-  (void)require_run("time_ops", interactive_serial, steps, where);
+  require_run("time_ops", interactive_serial, steps, where);
   require_timeable(where);
   ShapeEntry& entry = *shapes_.current();
   op_clock_ = std::make_unique<OpClock>(entry.plan(), device());

@@ -149,10 +149,8 @@ TEST(CudaGuards, ArgumentsOfTheLibrarysOwnOpsAreAllRight) {
   options.tuning.capture_after = 1;  // else it depends on measured times when a shape is captured
   Program p = compile(g, options);
   for (std::int64_t batch : {8, 200}) {
-    for (std::int64_t steps : {1, 1, 3, 3}) {
-      p.write(x, Tensor::uniform({steps, batch, 16}, 2));
-      p.run(sink, {.steps = steps});
-    }
+    p.write(x, Tensor::uniform({3, batch, 16}, 2));
+    for (std::int64_t steps : {1, 1, 3, 3}) p.run(sink, {.steps = steps});
   }
   p.sync();
   EXPECT_EQ(p.counters().captures, 4u);

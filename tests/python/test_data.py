@@ -355,23 +355,6 @@ def test_positions_compare_and_travel():
     assert pickle.loads(pickle.dumps(position)) == position and len({position, gs.LoaderPosition(1, 2)}) == 1
 
 
-def test_slices_that_are_not_used_are_said(device):
-    said = []
-    graph = gs.Graph()
-    graph.record("x", graph.feed("x", gs.f32, ()))
-    program = gs.compile(graph, device, log=lambda level, text: said.append(text))
-    program.write("x", np.arange(4, dtype=np.float32))
-    program.run(steps=4)
-    program.write("x", np.float32(1))
-    program.run(steps=1)
-    assert said == []
-    program.write("x", np.arange(4, dtype=np.float32))
-    program.run(steps=1)
-    program.run(steps=3)
-    assert len(said) == 1 and '"x" has 4 slices for 1 step: a run begins with the first one, and the other 3 are not used' in said[0]
-    assert program.records("x").tolist() == [0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 1.0, 2.0]
-
-
 def test_a_loader_and_its_program_are_freed():
     class Owner:
         def sample(self, i):

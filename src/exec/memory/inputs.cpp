@@ -245,8 +245,7 @@ void* Inputs::address(int node, std::size_t bytes) {
   return entry.input->base();
 }
 
-int Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) const {
-  int surplus = -1;
+void Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) const {
   auto expect_written = [&](int node) {
     const Entry& e = entry(node);
     if (e.slices == 0) {
@@ -259,11 +258,9 @@ int Inputs::check(const Plan& plan, std::int64_t steps, const Where& where) cons
                       " steps",
                   "write a slice for each step, or a single one for all of them");
     }
-    if (e.is_feed && e.slices > 1 && e.slices > steps) surplus = node;
   };
   for (const PlanFeed& feed : plan.feeds) expect_written(feed.source);
   for (const int input : plan.inputs) expect_written(input);
-  return surplus;
 }
 
 void Inputs::upload_feed_table(const Plan& plan, FeedTable* table) {

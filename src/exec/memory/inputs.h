@@ -49,11 +49,8 @@ class Inputs {
   void use_memory(int node, void* memory);
   bool is_callers(int node) const { return entry(node).callers != nullptr; }
 
-  // Throws Error unless everything the plan uses is there, with slices for `steps` steps. Returns the node of a feed
-  // that has more slices than these steps, and more than one; -1 if there is none.
-  int check(const Plan& plan, std::int64_t steps, const Where& where) const;
-  // The slices that were written last to a feed.
-  std::int64_t slices(int node) const { return entry(node).slices; }
+  // Throws Error unless everything the plan uses is there, with slices for `steps` steps.
+  void check(const Plan& plan, std::int64_t steps, const Where& where) const;
   // Gives the device the addresses of the slices that were written last, if they are others than before. `table` is an
   // address of the device, and zero before the first call.
   void upload_feed_table(const Plan& plan, FeedTable* table);
