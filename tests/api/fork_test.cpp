@@ -78,10 +78,9 @@ TEST_P(OnDevice, AChildThatUsesTheParentsProgramGetsAnError) {
   EXPECT_EQ(w.read().at(0), 5.0) << "the parent goes on";
 }
 
-// A program that the child itself has compiled, over a Variable of the parent's, and what the Error says to do.
 // The child does not have the thread whose step it would wait for.
 TEST(AChild, DoesNotWaitForAStepOfTheParentWhenItCopiesVariables) {
-#ifndef __SANITIZE_THREAD__  // see above
+#ifndef __SANITIZE_THREAD__  // the sanitizer takes the threads of the parent for those of the child
   std::promise<void> begins, may_end;
   Variable w("w", Tensor({1.0f}));
   Graph g;
@@ -104,6 +103,7 @@ TEST(AChild, DoesNotWaitForAStepOfTheParentWhenItCopiesVariables) {
 #endif
 }
 
+// A program that the child itself has compiled, over a Variable of the parent's, and what the Error says to do.
 TEST_P(OnDevice, AChildCannotUseAVariableOfTheParentsProgramAndIsToldWhatToDo) {
   if (GetParam().kind != DeviceKind::cpu) GTEST_SKIP() << "a child of fork() has no CUDA";
   auto adding = [](const Variable& w) {
